@@ -1,0 +1,12 @@
+"""The one hook through which the rooms meet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+@pytest.hookspec
+def pytest_trainmark_record(record: dict[str, Any]) -> None:
+    """Fixtures and judge announce plain JSON dicts `{kind: session|plan|attempt|phase|outcome|verdict, …}`; reports write them down."""
