@@ -11,7 +11,7 @@ class UsageProblem(Exception):
 
 
 def did_you_mean(word: str, known: Iterable[str], *, label: str = "have") -> str:
-    """` (did you mean 'seed'?)`, or the list of what there is: ` (have: cpu, nvidia)`."""
+    """` (did you mean 'seed'?)`, or the list of what there is: ` (have: bert, glm)`."""
     names = sorted(set(known))
     close = difflib.get_close_matches(word, names, n=1, cutoff=0.6)
     if close:

@@ -70,7 +70,7 @@ class Check(Record):
     origin: str = ""
     """The file that set it, relative to the suite."""
     tolerance: float = 0.0
-    """Relative slack of `==`, absolute where the threshold is 0."""
+    """Relative slack of the threshold, absolute where the threshold is 0."""
 
 
 class Quality(Record):

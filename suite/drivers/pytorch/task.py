@@ -2,7 +2,7 @@
 
 
 class Task:
-    """Base class of a case's training. One instance in each rank; the driver calls it in the order of the methods below.
+    """Base class of a case's training. One instance in each rank; the driver calls the methods in the order below.
 
     `self.run` is the RunSpec (params, seed, mode, data_dir, case_dir, topology), `self.device` the Device,
     `self.rank` and `self.world_size` this process's place. A task never touches process groups, precision,
@@ -38,21 +38,29 @@ class Task:
         raise NotImplementedError
 
     def synthetic_batches(self):
-        """Endless micro-batches of random (not constant) data of the published shape, for throughput without a data folder."""
+        """Endless micro-batches of random (not constant) data of the published shape: throughput without data."""
         raise NotImplementedError
 
     def loss(self, model, batch):
-        """The mean training loss of one micro-batch, a scalar tensor with gradient. Runs under the driver's autocast."""
+        """The mean training loss of one micro-batch, a scalar with gradient, under the driver's autocast."""
         raise NotImplementedError
 
     def count(self, batch):
         """{"samples": int, "tokens": int} really trained by this micro-batch: padding is not a token."""
         raise NotImplementedError
 
+    def shuffle_labels(self, batch, generator):
+        """The same micro-batch with its labels permuted by `generator`, so that nothing can be learned from it.
+
+        Called on the CPU, and only for a run that is broken on purpose (`--sabotage labels_shuffled`).
+        """
+        raise NotImplementedError
+
     def evaluate(self, model):
         """Metrics as {name: (numerator, denominator)} of this rank's disjoint shard of the evaluation set.
 
-        The driver puts the model into eval mode without gradients, sums both over the ranks, and divides: exact also for uneven shards.
+        The driver puts the model into eval mode without gradients, sums both over the ranks, and divides:
+        exact also for uneven shards.
         """
         raise NotImplementedError
 

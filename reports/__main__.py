@@ -1,0 +1,167 @@
+"""`python -m reports`: show, rejudge and rebuild what sessions have left; wrong input is one sentence and exit 4."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from reports.escape import for_terminal
+from reports.gather import gather
+from reports.json_report import SessionReport, read_session, write_result, write_session
+from reports.junit import FILE_NAME as JUNIT_FILE
+from reports.junit import write_junit
+from reports.load import load
+from reports.places import LATEST, existing_folder, is_session, plan_folders, session_folder
+from reports.schema import FOLDER, write_schemas
+from reports.table import summary, table
+from suite.errors import UsageProblem
+from suite.result import Result
+
+OK, FAILED, USAGE, NOTHING = 0, 1, 4, 5
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except UsageProblem as problem:
+        _say(f"error: {problem}", file_number=2)
+    except BrokenPipeError:
+        # The reader, `head` perhaps, has seen enough; Python must not complain about it while it exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except OSError as error:
+        _say(f"error: {error.filename or 'output'}: {error.strerror or error}", file_number=2)
+    return USAGE
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -m reports", description="What comes out of sessions.", allow_abbrev=False)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+
+    show = commands.add_parser("show", help="print the table of a session, or of one plan")
+    show.add_argument("path", nargs="?", type=Path, default=LATEST, help=f"session, plan or run folder ({LATEST})")
+    show.set_defaults(run=_show)
+
+    again = commands.add_parser("rejudge", help="judge runs again from their folders; red if anything differs")
+    again.add_argument("path", type=Path, help="session, plan or run folder")
+    again.add_argument("--baseline", action="append", type=Path, default=[], metavar="PATH", help="as given to pytest")
+    again.add_argument("--write", action="store_true", help="keep the new verdict in result.json")
+    again.set_defaults(run=_rejudge)
+
+    rebuild = commands.add_parser("rebuild", help="make session.json and junit.xml from journals and result.json")
+    rebuild.add_argument("path", type=Path, help="session folder")
+    rebuild.set_defaults(run=_rebuild)
+
+    junit = commands.add_parser("junit", help="make junit.xml from session.json")
+    junit.add_argument("path", type=Path, help="session folder")
+    junit.add_argument("--output", type=Path, metavar="FILE", help="default: junit.xml in the session folder")
+    junit.set_defaults(run=_junit)
+
+    schema = commands.add_parser("schema", help="write the JSON schemas of results, sessions and records")
+    schema.add_argument("--output", type=Path, default=FOLDER, metavar="DIR", help="default: suite/schemas")
+    schema.set_defaults(run=_schema)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Leaves with 4 on wrong usage, as pytest does; argparse's own 2 means `interrupted` here."""
+
+    def error(self, message: str) -> None:  # type: ignore[override]
+        self.exit(USAGE, f"error: {message}; see `{self.prog} --help`\n")
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    folder = existing_folder(arguments.path)
+    if (folder / "session.json").exists():
+        results: Sequence[Result] = read_session(folder).results
+    elif is_session(folder):
+        raise UsageProblem(f"{folder}: no session.json yet; make it with `python -m reports rebuild {folder}`")
+    else:
+        (plan,) = plan_folders(arguments.path)
+        results = [load(Result, plan / "result.json")]
+    _print(results, folder)
+    return OK
+
+
+def _rejudge(arguments: argparse.Namespace) -> int:
+    # Judging needs the whole of the suite's measuring; showing does not.
+    from reports.rejudge import rejudge
+
+    judged = [rejudge(folder, arguments.baseline, mend=arguments.write) for folder in plan_folders(arguments.path)]
+    _print([plan.result for plan in judged], existing_folder(arguments.path))
+    for plan in judged:
+        if not plan.differences:
+            _say(f"{plan.result.id}: the same as the stored result.json")
+        for difference in plan.differences:
+            _say(f"{plan.result.id}: {difference}")
+        if arguments.write:
+            write_result(plan.result, plan.folder)
+    if arguments.write:
+        for session in sorted({plan.folder.parent for plan in judged if is_session(plan.folder.parent)}):
+            _rebuild_session(session)
+    differ = any(plan.differences for plan in judged) and not arguments.write
+    return FAILED if differ else _exit_code([plan.result for plan in judged])
+
+
+def _rebuild(arguments: argparse.Namespace) -> int:
+    folder = session_folder(arguments.path)
+    _print(_rebuild_session(folder).results, folder)
+    return OK
+
+
+def _junit(arguments: argparse.Namespace) -> int:
+    folder = session_folder(arguments.path)
+    path = arguments.output or folder / JUNIT_FILE
+    write_junit(read_session(folder), path)
+    _say(str(path))
+    return OK
+
+
+def _schema(arguments: argparse.Namespace) -> int:
+    for path in write_schemas(arguments.output):
+        _say(str(path))
+    return OK
+
+
+def _rebuild_session(folder: Path) -> SessionReport:
+    """Write session.json and junit.xml of the session in `folder` anew; tells what is missing from them."""
+    if not any(folder.glob("journal-*.jsonl")):
+        raise UsageProblem(f"{folder}: no journal is left to make a report from; keep session.json as it is")
+    gathered = gather(folder)
+    for problem in gathered.problems:
+        _say(f"report problem: {problem}", file_number=2)
+    write_session(gathered.report, folder)
+    write_junit(gathered.report, folder / JUNIT_FILE)
+    return gathered.report
+
+
+def _exit_code(results: Sequence[Result]) -> int:
+    """As pytest's: 1 a failure or error; 0 at least one passed; 5 none of these."""
+    statuses = {result.outcome.status for result in results}
+    if statuses & {"failed", "error"}:
+        return FAILED
+    return OK if "passed" in statuses else NOTHING
+
+
+def _print(results: Sequence[Result], folder: Path) -> None:
+    if results:
+        _say(table(results))
+        _say("")
+    _say(f"{summary(results)}; reports: {folder}")
+
+
+def _say(text: str, *, file_number: int = 1) -> None:
+    """Print `text`, harmless to a terminal and in its encoding."""
+    stream = sys.stdout if file_number == 1 else sys.stderr
+    encoding = stream.encoding or "ascii"
+    for line in text.split("\n"):
+        print(for_terminal(line, encoding), file=stream, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

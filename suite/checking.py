@@ -1,0 +1,166 @@
+"""Holds the numbers of all runs to one check: pass, fail, or inconclusive with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from suite.baseline import FoundBase
+from suite.curve import best, first_met
+from suite.measurement import Measurement, Missing
+from suite.metrics import metric_of
+from suite.plan import Check, Plan
+from suite.result import CheckResult, CheckStatus
+
+EVERY_RUN = frozenset({"ranks_in_sync", "unaccounted_over"})
+"""Metrics that must hold in every run, as the quality must: a median would hide the run that broke."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """All that a plan is judged by."""
+
+    plan: Plan
+    runs: tuple[Measurement, ...]
+    base: FoundBase | None
+    lost: str
+    """Why the checks cannot be judged; empty where every planned run ended well."""
+
+
+def judge_check(check: Check, evidence: Evidence) -> CheckResult:
+    """The result of one check. A lost run leaves every check `inconclusive: not_measured`."""
+    if evidence.lost:
+        return _inconclusive(check, evidence, None, "not_measured", evidence.lost)
+    if check.metric in ("speedup", "efficiency"):
+        return _judge_speedup(check, evidence)
+    if check.metric == evidence.plan.quality.metric and check.name == "quality":
+        return _judge_quality(check, evidence)
+    missing = [
+        run.missing.get(check.metric) or _absent(check) for run in evidence.runs if check.metric not in run.metrics
+    ]
+    if missing:
+        if check.metric == "time_to_train_s" and missing[0].category == "not_measured" and check.threshold is not None:
+            # The run went its whole way: that it did not get there in time is certain.
+            return _result(check, evidence, None, "fail", missing[0].reason)
+        return _inconclusive(check, evidence, None, missing[0].category, missing[0].reason)
+    values = [run.metrics[check.metric] for run in evidence.runs]
+    value = (worst(check) if check.metric in EVERY_RUN else median)(values)
+    return _compare(check, evidence, value)
+
+
+def worst(check: Check) -> Callable[[Sequence[float]], float]:
+    """Of several values, the one that is hardest on the check."""
+    if check.op == "==":
+        return lambda values: max(values, key=lambda value: abs(value - (check.threshold or 0.0)))
+    return min if check.op == ">=" else max
+
+
+def holds(check: Check, value: float, threshold: float) -> bool:
+    """Whether `value` satisfies the check; the tolerance is relative, absolute where the threshold is zero."""
+    slack = check.tolerance * (abs(threshold) or 1.0)
+    if check.op == "==":
+        return abs(value - threshold) <= slack
+    return value >= threshold - slack if check.op == ">=" else value <= threshold + slack
+
+
+def speedups(evidence: Evidence) -> tuple[list[float], float, float] | None:
+    """(speedup of each run over the mean base, lowest, highest of any run over any base run); None without a base."""
+    found, metric = evidence.base, evidence.plan.speedup_metric
+    if found is None or found.reason or found.base.value is None or not evidence.runs:
+        return None
+    values = [run.metrics.get(metric, 0.0) for run in evidence.runs]
+    if min(values) <= 0:
+        return None
+    mean, low, high = found.base.value, min(found.base.values), max(found.base.values)
+    if metric_of(evidence.plan, metric).better == "lower":
+        return [mean / value for value in values], low / max(values), high / min(values)
+    return [value / mean for value in values], min(values) / high, max(values) / low
+
+
+def devices_ratio(plan: Plan) -> float:
+    """How many times the base's devices the plan has."""
+    return plan.world_size / plan.base.world_size if plan.base else 1.0
+
+
+def _judge_speedup(check: Check, evidence: Evidence) -> CheckResult:
+    """Speedup over the base. Where the spread of the base's runs leaves both answers open: `inconclusive: noise`."""
+    plan, found = evidence.plan, evidence.base
+    if found is None or found.reason:
+        reason = found.reason if found else "the plan has no base"
+        return _inconclusive(check, evidence, None, "no_baseline", reason)
+    for run in evidence.runs:
+        if plan.speedup_metric not in run.metrics:
+            missing = run.missing.get(plan.speedup_metric) or _absent(check)
+            return _inconclusive(check, evidence, None, missing.category, missing.reason)
+    measured = speedups(evidence)
+    if measured is None:
+        return _inconclusive(check, evidence, None, "not_measured", f"a run has no {plan.speedup_metric} above zero")
+    values, low, high = measured
+    ratio = devices_ratio(plan) if check.metric == "efficiency" else 1.0
+    value, low, high = median(values) / ratio, low / ratio, high / ratio
+    if check.threshold is not None and holds(check, low, check.threshold) != holds(check, high, check.threshold):
+        reason = (
+            f"the runs and base runs put it between {low:.4g} and {high:.4g}; the threshold lies between: repeat more"
+        )
+        return _inconclusive(check, evidence, value, "noise", reason)
+    return _compare(check, evidence, value)
+
+
+def _judge_quality(check: Check, evidence: Evidence) -> CheckResult:
+    """The target must be met in every run, at some evaluation: training stops at the first. NaN never meets."""
+    quality = evidence.plan.quality
+    values: list[float] = []
+    for run in evidence.runs:
+        met = first_met(quality, run.curve)
+        value = run.curve[met].value if met is not None else best(quality, run.curve)
+        if not run.curve:
+            return _inconclusive(check, evidence, None, "not_measured", f"run {run.n} has no evaluation")
+        if value is None or isinstance(value, str):
+            return _result(check, evidence, run.curve[-1].value, "fail", f"no evaluation of run {run.n} is finite")
+        values.append(value)
+    return _compare(check, evidence, (min if quality.better == "higher" else max)(values))
+
+
+def _compare(check: Check, evidence: Evidence, value: float) -> CheckResult:
+    if check.threshold is None:
+        return _inconclusive(check, evidence, value, "no_threshold", "nobody has declared one")
+    if holds(check, value, check.threshold):
+        return _result(check, evidence, value, "pass", "")
+    reason = f"{value:.6g} is not {check.op} {check.threshold:.6g}"
+    if check.tolerance:
+        reason += f" (tolerance {check.tolerance:g})"
+    if check.metric == "ranks_in_sync":
+        told = [run.environment["ranks_in_sync"] for run in evidence.runs if "ranks_in_sync" in run.environment]
+        reason = str(told[0]) if told else reason
+    if check.metric == "unaccounted_over":
+        reason = f"{value:.3g} s more than allowed lie in no phase of the ledger"
+    return _result(check, evidence, value, "fail", reason)
+
+
+def _inconclusive(check: Check, evidence: Evidence, value: float | None, category: str, reason: str) -> CheckResult:
+    return _result(check, evidence, value, "inconclusive", f"{category}: {reason}")
+
+
+def _result(
+    check: Check, evidence: Evidence, value: float | str | None, status: CheckStatus, reason: str
+) -> CheckResult:
+    found = evidence.base if check.metric in ("speedup", "efficiency") else None
+    compared = found.base.model_dump(include={"id", "value", "unit", "folder"}) if found else None
+    return CheckResult(
+        name=check.name,
+        metric=check.metric,
+        value=value,
+        op=check.op,
+        threshold=check.threshold,
+        unit=check.unit or metric_of(evidence.plan, check.metric).unit,
+        required=check.required,
+        status=status,
+        reason=reason,
+        source=check.source,
+        baseline=compared,
+    )
+
+
+def _absent(check: Check) -> Missing:
+    return Missing(category="not_observable", reason=f"this run yields no {check.metric}")

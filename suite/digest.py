@@ -1,0 +1,160 @@
+"""Digests: what can move a number, what is run, and what may be compared with what."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from suite.catalog import CaseFolder
+from suite.errors import UsageProblem
+from suite.plan import Plan
+
+_WORDS_ONLY = frozenset(
+    {"title", "check", "limit", "deadlines", "estimate_s", "mutable", "source", "licence", "prepare"}
+)
+"""Keys of a case's TOML that judge, budget or explain: none of them changes what is trained or how it is timed."""
+
+_NOT_CODE = ("ctx", "type_comment", "kind")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def digest(data: object) -> str:
+    """SHA-256 of plain data, the same on every machine and version."""
+    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def code_digest(folders: Iterable[Path], suffixes: tuple[str, ...] = ()) -> str:
+    """Of all files below `folders` (with `suffixes`, if any), but no comments, docstrings, Markdown, tests, caches."""
+    parts = []
+    for folder in folders:
+        files = sorted(
+            path for path in folder.rglob("*") if path.is_file() and _counts(path.relative_to(folder), suffixes)
+        )
+        parts.append([[path.relative_to(folder).as_posix(), _content(path)] for path in files])
+    return digest(parts)
+
+
+def data_digest(case: CaseFolder, preset: str) -> str:
+    """Of the data.toml entries that `preset` reads; a file that travels with the case counts by its content."""
+    entries = []
+    for entry in case.data.of(preset):
+        sha256, own = entry.sha256, case.path / "data" / entry.path.removeprefix("case:")
+        if not sha256 and entry.path.startswith("case:") and own.is_file():
+            sha256 = hashlib.sha256(own.read_bytes()).hexdigest()
+        entries.append([entry.path, entry.bytes, sha256])
+    return digest(sorted(entries))
+
+
+def measurement_version(case: CaseFolder, suite_dir: Path) -> str:
+    """`case:1 driver/pytorch:1`; a framework without a driver of ours has only the first part. Raises UsageProblem."""
+    own = f"case:{case.spec.measurement_version}"
+    folder = suite_dir / "drivers" / case.framework
+    if not folder.is_dir():
+        return own
+    path = folder / "VERSION"
+    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+    if not text.isascii() or not text.isdigit():
+        raise UsageProblem(
+            f"suite/drivers/{case.framework}/VERSION: {text!r} is not an integer; write the driver's version"
+        )
+    return f"{own} driver/{case.framework}:{int(text)}"
+
+
+def comparability_key(plan: Plan, environment: Mapping[str, object]) -> str:
+    """Equal where the same thing was measured the same way; what `environment` does not tell counts as unknown."""
+    told = ("precision", "image", "framework", "versions", "driver_version")
+    return digest(
+        {
+            "case": [plan.model, plan.framework],
+            "device": [plan.vendor, plan.machine, str(plan.topology)],
+            "preset": plan.preset,
+            "mode": plan.mode,
+            "measurement_version": plan.measurement_version,
+            "data": plan.data_digest,
+            "environment": {name: environment.get(name) for name in told},
+        }
+    )
+
+
+class Digests:
+    """Digests of one planning, each file read once."""
+
+    def __init__(self, suite_dir: Path) -> None:
+        self._drivers = suite_dir / "drivers"
+        self._known: dict[object, str] = {}
+
+    def case(self, case: CaseFolder) -> str:
+        """Code and TOML of the case and of the drivers that serve it."""
+        suffixes = (".py", ".toml")
+        framework = self._drivers / case.framework
+        if framework not in self._known:
+            shared = {path.name: _content(path) for path in sorted(self._drivers.glob("*.py"))}
+            self._known[framework] = digest([shared, code_digest([framework], suffixes)])
+        if case.path not in self._known:
+            self._known[case.path] = digest([code_digest([case.path], suffixes), self._known[framework]])
+        return self._known[case.path]
+
+    def data(self, case: CaseFolder, preset: str) -> str:
+        """As `data_digest`."""
+        key = (case.path, preset)
+        if key not in self._known:
+            self._known[key] = data_digest(case, preset)
+        return self._known[key]
+
+    def code(self, folders: tuple[Path, ...]) -> str:
+        """As `code_digest`, of everything in a vendor's folders of code."""
+        if folders not in self._known:
+            self._known[folders] = code_digest(folders)
+        return self._known[folders]
+
+
+def _counts(path: Path, suffixes: tuple[str, ...]) -> bool:
+    hidden = any(part.startswith(".") or part in ("__pycache__", "tests") for part in path.parts)
+    test = path.name.startswith("test_") or path.name == "conftest.py"
+    return not hidden and not test and path.suffix not in (".md", ".pyc") and (not suffixes or path.suffix in suffixes)
+
+
+def _content(path: Path) -> object:
+    """The file without what cannot move a number; one that does not parse counts by its bytes."""
+    raw = path.read_bytes()
+    try:
+        if path.suffix == ".py":
+            return _normal(ast.parse(raw))
+        if path.suffix == ".toml":
+            return _without_words(tomllib.loads(raw.decode("utf-8")))
+    except (SyntaxError, ValueError, RecursionError):
+        pass
+    return hashlib.sha256(raw).hexdigest()
+
+
+def _normal(node: object) -> object:
+    """A syntax tree as plain data; absent fields are left out, so that a newer Python's additions change nothing."""
+    if isinstance(node, list):
+        return [_normal(item) for item in node]
+    if isinstance(node, ast.Constant):
+        return ["Constant", type(node.value).__name__, repr(node.value)]
+    if not isinstance(node, ast.AST):
+        return node if isinstance(node, str | int | None) else repr(node)
+    fields = {
+        name: _normal(value)
+        for name, value in ast.iter_fields(node)
+        if name not in _NOT_CODE and value is not None and value != []
+    }
+    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+        fields["body"] = _normal(node.body[1:])
+    return [type(node).__name__, fields]
+
+
+def _without_words(value: object) -> object:
+    if isinstance(value, dict):
+        return {
+            key: item if key == "params" else _without_words(item)
+            for key, item in value.items()
+            if key not in _WORDS_ONLY
+        }
+    return [_without_words(item) for item in value] if isinstance(value, list) else value

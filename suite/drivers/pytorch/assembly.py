@@ -1,0 +1,53 @@
+"""The training's parts put together: model, wrapped model, optimizer. Before the clock starts."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from suite.drivers.pytorch.optimizer import Stepper, decayed_groups
+from suite.drivers.pytorch.schedule import Schedule
+from suite.drivers.pytorch.seed import rank_seed, seed_everything
+
+
+@dataclass
+class Assembly:
+    """What the loop trains with."""
+
+    model: Any
+    """The case's own module: checkpoints and checksums see this one."""
+    forward: Any
+    """The same, compiled where asked for: evaluation calls this one."""
+    trained: Any
+    """The same, averaging its gradients over the ranks: the loss calls this one."""
+    stepper: Stepper
+
+    def counts(self):
+        """(parameters, trainable parameters)."""
+        every = [(parameter.numel(), parameter.requires_grad) for parameter in self.model.parameters()]
+        return sum(count for count, _ in every), sum(count for count, trains in every if trains)
+
+
+def assemble(run, task, device, precision, group, use_fused):
+    """Build everything under the run's seed, then give each rank random state of its own."""
+    params = run.params
+    seed_everything(run.seed, device)
+    model = task.build().to(device.torch_device)
+    model.train()
+    forward = torch.compile(model) if params["compile"] and device.can("compile") else model
+    trained = group.wrap(forward, averaged=run.sabotage != "gradients_not_averaged")
+    groups = task.parameter_groups(model) or decayed_groups(model, params["weight_decay"])
+    stepper = Stepper(
+        task.slots["optimizer"](params, groups, use_fused),
+        Schedule(params, global_batch(params, group.world_size)),
+        precision.scaler,
+        params["clip_grad_norm"],
+        device,
+    )
+    seed_everything(rank_seed(run.seed, group.rank), device)
+    return Assembly(model, forward, trained, stepper)
+
+
+def global_batch(params, world_size):
+    """Samples of one optimizer step over all ranks."""
+    return params["train_batch_size"] * params["gradient_accumulation_steps"] * world_size

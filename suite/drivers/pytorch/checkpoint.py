@@ -1,0 +1,109 @@
+"""Checkpoints: written so that a reader never sees half of one, and resumed exactly or not at all."""
+
+import os
+from pathlib import Path
+
+import torch
+
+from suite.drivers.events import RunProblem
+from suite.drivers.pytorch import seed
+from suite.drivers.pytorch.progress import Progress
+
+FORMAT = 1
+LATEST = "latest.pt"
+PREVIOUS = "previous.pt"
+SAME = ("id", "mode", "preset", "seed", "topology", "params")
+"""Keys of run.json that must be equal for a resume."""
+
+
+def save(run, model, stepper, progress, group, device):
+    """Write checkpoints/latest.pt and keep the one before; (path relative to the run, bytes) on rank 0, else None.
+
+    Every rank takes part: each gives its random state and its cursor, and none goes on before the file is there.
+    """
+    ranks = group.gather({"rng": seed.get_state(device), "progress": progress.state()})
+    written = None
+    if group.rank == 0:
+        content = {
+            "format": FORMAT,
+            "plan": {key: _plain(run[key]) for key in SAME},
+            "model": model.state_dict(),
+            "stepper": stepper.state(),
+            "ranks": ranks,
+        }
+        folder = Path(run.run_dir) / "checkpoints"
+        written = (f"checkpoints/{LATEST}", _write(content, folder))
+    group.barrier()
+    return written
+
+
+def _write(content, folder):
+    folder.mkdir(parents=True, exist_ok=True)
+    partial, latest = folder / f".{LATEST}.partial", folder / LATEST
+    with partial.open("wb") as file:
+        torch.save(content, file)
+        file.flush()
+        os.fsync(file.fileno())
+        size = file.tell()
+    _keep(latest, folder / PREVIOUS)
+    partial.replace(latest)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)  # the rename itself must outlive a power cut
+    finally:
+        os.close(descriptor)
+    return size
+
+
+def _keep(latest, previous):
+    """`latest` under a second name, without a moment in which neither exists."""
+    if not latest.exists():
+        return
+    link = previous.with_name(f".{PREVIOUS}.partial")
+    link.unlink(missing_ok=True)
+    try:
+        os.link(latest, link)
+    except OSError:  # a file system without links
+        latest.replace(previous)
+    else:
+        link.replace(previous)
+
+
+def load(path, run, model, stepper, group, device):
+    """The Progress to go on from; model, optimizer, scaler and this rank's random state are restored."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as problem:  # torch names no common type for a broken file
+        raise RunProblem(
+            f"checkpoint {path} cannot be read ({problem}): resume from checkpoints/{PREVIOUS}"
+        ) from problem
+    if content.get("format") != FORMAT:
+        raise RunProblem(f"checkpoint {path} has format {content.get('format')!r}: this driver resumes format {FORMAT}")
+    _refuse_others(path, content["plan"], run)
+    if len(content["ranks"]) != group.world_size:
+        raise RunProblem(f"checkpoint {path} is of {len(content['ranks'])} ranks, not {group.world_size}: use as many")
+    model.load_state_dict(content["model"])
+    stepper.load(content["stepper"])
+    own = content["ranks"][group.rank]
+    seed.set_state(own["rng"], device)
+    progress = Progress(**own["progress"])
+    progress.segment += 1
+    return progress
+
+
+def _refuse_others(path, saved, run):
+    for key in SAME:
+        here = _plain(run[key])
+        if saved[key] == here:
+            continue
+        if key == "params":
+            key = next(name for name in sorted({*saved[key], *here}) if saved[key].get(name) != here.get(name))
+            saved, here = saved["params"], here.get(key)
+        raise RunProblem(f"checkpoint {path} has {key} = {saved.get(key)!r}, not {here!r}: resume with the same plan")
+
+
+def _plain(value):
+    """Builtin types only, so that a checkpoint loads without this project."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

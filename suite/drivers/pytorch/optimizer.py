@@ -1,0 +1,113 @@
+"""Optimizers: fused where the device has it, the loss scaler, clipping, and the count of skipped steps."""
+
+import torch
+
+from suite.drivers.events import RunProblem
+
+CLASSES = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+
+
+def fused(name, device):
+    """Whether the device has a fused `name`; a missing one is a named fallback. Asked before the header is written."""
+    if not device.can("fused_optimizer"):
+        return False
+    try:
+        CLASSES[name]([torch.nn.Parameter(torch.zeros(1, device=device.torch_device))], lr=0.1, fused=True)
+        return True
+    except (RuntimeError, TypeError, NotImplementedError) as problem:
+        device.fall_back("fused_optimizer", f"{problem}".splitlines()[0])
+        return False
+
+
+def check_name(params):
+    """Raises RunProblem for an optimizer that the driver does not have."""
+    if params["optimizer"] not in CLASSES:
+        known = ", ".join(CLASSES)
+        raise RunProblem(f"optimizer = {params['optimizer']!r} is not one of {known}: change params.optimizer")
+
+
+def decayed_groups(model, weight_decay):
+    """The default groups: matrices decay, biases and norms do not."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [
+        {"params": [parameter for parameter in trained if parameter.dim() > 1], "weight_decay": weight_decay},
+        {"params": [parameter for parameter in trained if parameter.dim() <= 1], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
+
+
+def make_optimizer(params, groups, use_fused):
+    """The standard optimizer of `params`: the default callable behind the slot `optimizer`."""
+    name = params["optimizer"]
+    options = {"lr": params["lr"], "weight_decay": params["weight_decay"]}
+    if name == "sgd":
+        options["momentum"] = params["momentum"]
+    else:
+        options.update(betas=(params["adam_beta1"], params["adam_beta2"]), eps=params["adam_eps"])
+    if use_fused:
+        options["fused"] = True
+    return CLASSES[name](groups, **options)
+
+
+class Stepper:
+    """One optimizer step: learning rate, unscale, clip, step; counts skipped steps without a synchronise."""
+
+    def __init__(self, optimizer, schedule, scaler, clip, device):
+        self.optimizer = optimizer
+        self.schedule = schedule
+        self.scaler = scaler
+        self.clip = clip
+        self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        self.rates = [group["lr"] for group in optimizer.param_groups]
+        self.lr = self.rates[0]
+        self._asked = self._made = 0
+        self._found = torch.zeros((), device=device.torch_device) if scaler else None
+        if scaler:
+            optimizer.register_step_post_hook(self._count)
+
+    def _count(self, optimizer, args, kwargs):
+        # A fused optimizer is always called, and skips inside its kernel where the scaler found an infinity.
+        self._made += 1
+        found = getattr(optimizer, "found_inf", None)
+        if found is not None:
+            self._found += found.reshape(()).to(self._found.device)
+
+    def step(self, number):
+        """Apply the gradients as step `number`, counted from 0."""
+        factor = self.schedule(number)
+        for group, rate in zip(self.optimizer.param_groups, self.rates):
+            group["lr"] = rate * factor
+        self.lr = self.rates[0] * factor
+        if self.scaler and self.clip:
+            self.scaler.unscale_(self.optimizer)
+        if self.clip:
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
+        if self.scaler:
+            self._asked += 1
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        else:
+            self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def take_skipped(self):
+        """Steps skipped since the last call. Waits for the device: only at the end of a window."""
+        if not self.scaler:
+            return 0
+        skipped = self._asked - self._made + round(float(self._found.cpu()))
+        self._asked = self._made = 0
+        self._found.zero_()
+        return skipped
+
+    def state(self):
+        """For a checkpoint."""
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scaler": self.scaler.state_dict() if self.scaler else None,
+        }
+
+    def load(self, state):
+        """Restore what `state` gave; the base learning rates are the plan's."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scaler and state["scaler"]:
+            self.scaler.load_state_dict(state["scaler"])

@@ -1,0 +1,26 @@
+"""The environment of a run: what the harness wrote down, and what the ranks found from inside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from suite.harness_log import read_object
+from suite.rank_stream import RankStream
+from suite.rank_totals import RankTotals
+
+HEADER = ("device", "framework", "precision", "fallbacks", "slots", "timer", "transport", "versions")
+"""Keys of rank 0's header that describe where it ran. An allow list: events come from code under test."""
+
+
+def environment_of(run_dir: Path, first: RankStream | None, totals: RankTotals | None) -> dict[str, object]:
+    """environment.json, rank 0's header by HEADER, hosts and device names of all ranks; `device_driver` tells the driver."""
+    facts: dict[str, object] = dict(read_object(run_dir / "environment.json"))
+    if first is not None:
+        header: Mapping[str, object] = first.header.data
+        facts |= {key: header[key] for key in HEADER if key in header}
+    if totals is not None:
+        facts |= {"hosts": list(totals.hosts), "device_names": list(totals.devices)}
+    if "driver_version" in facts:
+        facts.setdefault("device_driver", facts["driver_version"])
+    return facts

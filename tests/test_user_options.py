@@ -1,0 +1,110 @@
+"""The command line as values: durations, shares, folders; and as documentation."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fixtures import option_values as values
+from fixtures.options import OPTIONS, SABOTAGES, Detect, Options, read, register
+from suite.errors import UsageProblem
+from tests.user_toy import ROOT
+
+PAGE = (ROOT / "docs" / "options.md").read_text(encoding="utf-8")
+
+
+def parsed(start: Path, *arguments: str) -> Options:
+    """The options of a command line, as pytest's own parser hands them over."""
+    parser = pytest.Parser(_ispytest=True)
+    register(parser)
+    return read(parser.parse(list(arguments), argparse.Namespace()), start)
+
+
+@pytest.mark.parametrize("option", OPTIONS, ids=lambda option: option.name)
+def test_every_option_is_documented(option) -> None:
+    """Name and what it takes stand in a table of docs/options.md."""
+    takes = f"`{option.takes}`" if option.takes else ""
+    assert re.search(rf"^\| `{option.name}` \| *{re.escape(takes)} *\| \S", PAGE, re.MULTILINE)
+
+
+def test_nothing_else_is_documented() -> None:
+    """The page describes no option that does not exist."""
+    assert set(re.findall(r"^\| `(--[a-z-]+)`", PAGE, re.MULTILINE)) == {option.name for option in OPTIONS}
+
+
+def test_sabotages_are_documented() -> None:
+    """What can be broken on purpose is listed."""
+    assert all(f"`{name}`" in PAGE for name in SABOTAGES)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30min", 1800), ("2h", 7200), ("1h30min", 5400), ("1.5h", 5400), ("2d", 172800)],
+)
+def test_durations(text: str, seconds: float) -> None:
+    """A number and a unit, or several."""
+    assert values.duration_s("--time-budget", text) == seconds
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_duration_or_a_sentence(text: str) -> None:
+    """No input raises anything but UsageProblem."""
+    try:
+        assert values.duration_s("--time-budget", text) > 0
+    except UsageProblem as problem:
+        assert str(problem).startswith("--time-budget")
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_number_or_a_sentence(text: str) -> None:
+    """Whole numbers, positive ones and shares alike."""
+    for read_value in (
+        lambda: values.integer("--repeat", text, least=1, most=1000),
+        lambda: values.positive("--max-device-hours", text),
+        lambda: values.fraction("--detect", text),
+    ):
+        try:
+            assert read_value() > 0
+        except UsageProblem as problem:
+            assert repr(text) in str(problem)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    """Nothing given: one run that converges, of whatever is present."""
+    options = parsed(tmp_path)
+    assert options == Options()
+    assert not options.selects
+
+
+def test_repeatable_options_keep_their_order(tmp_path: Path) -> None:
+    """Filters add up; the last --set of a key wins later, so order matters."""
+    options = parsed(tmp_path, "--topology", "1x8", "--topology=1x1", "--set", "lr=1", "--set", "lr=2")
+    assert options.topologies == ("1x8", "1x1")
+    assert options.sets == ("lr=1", "lr=2")
+    assert options.selects
+
+
+def test_data_dirs_of_one_and_of_all(tmp_path: Path) -> None:
+    """A path may hold an equals sign; a model's name holds no slash."""
+    (tmp_path / "a=b").mkdir()
+    options = parsed(tmp_path, "--data-dir", "glm=a=b", "--data-dir", "./a=b")
+    assert options.data_dirs == {"glm": tmp_path / "a=b", "": tmp_path / "./a=b"}
+
+
+def test_detect_with_and_without_a_spread(tmp_path: Path) -> None:
+    """The spread is stated or assumed."""
+    assert parsed(tmp_path, "--plan", "--detect", "5%").detect == Detect(difference=0.05)
+    assert parsed(tmp_path, "--plan", "--detect", "5%,3%").detect == Detect(difference=0.05, spread=0.03)
+
+
+def test_rerun_carries_what_changes_a_run(tmp_path: Path) -> None:
+    """Filters, budgets and result folders stay behind: they do not change what one plan is."""
+    options = parsed(
+        tmp_path, "--preset", "mini", "--model", "glm", "--time-budget", "1h", "--results", "x", "--set", "lr=0.1"
+    )
+    assert options.rerun == ("--preset", "mini", "--set", "lr=0.1")
