@@ -1,4 +1,4 @@
-"""The modules of the case glm/pytorch as its train.py sees them, without leaving names like `model` or `data` behind."""
+"""The modules of the case glm/pytorch as its train.py sees them; they leave no name like `data` behind."""
 
 from __future__ import annotations
 
@@ -66,10 +66,7 @@ def task(values: dict[str, Any], *, data_dir: Path | None = None, seed: int = 1,
 
 PASSAGES = (
     ("The river Oder flows past Breslau and Stettin. Anna saw it.", ("Oder", "Breslau", "Stettin", "Anna")),
-    (
-        "In Genoa Marco met Lucia. They went to Turin.\n@highlight\nMarco and Lucia meet",
-        ("Genoa", "Marco", "Lucia", "Turin"),
-    ),
+    ("In Genoa Marco met Lucia. They saw Turin.\n@highlight\nMarco meets Lucia", ("Genoa", "Marco", "Lucia", "Turin")),
 )
 
 
@@ -79,14 +76,10 @@ def write_record(folder: Path) -> Path:
     lines = []
     for number, (text, entities) in enumerate(PASSAGES):
         spans = [{"start": text.index(name), "end": text.index(name) + len(name) - 1} for name in entities]
-        asked = [
-            {
-                "query": f"People like @placeholder {when}.",
-                "answers": [{"start": 0, "end": 0, "text": entities[i]}],
-                "idx": i,
-            }
-            for i, when in enumerate(("today", "again"))
-        ]
+        asked = []
+        for index, when in enumerate(("today", "again")):
+            answer = {"start": 0, "end": 0, "text": entities[index]}
+            asked.append({"query": f"People like @placeholder {when}.", "answers": [answer], "idx": index})
         passage = {"text": text, "entities": [*spans, spans[0]]}
         lines.append(json.dumps({"source": "toy", "passage": passage, "qas": asked, "idx": number}))
     for name in ("train", "val"):

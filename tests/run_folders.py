@@ -226,7 +226,7 @@ class _Shape:
             if "drift" in self.faults and step > self.steps * 2 / 3:
                 seconds *= 1.2
             if "wild_steps" in self.faults:
-                seconds *= 1.6 ** (step / 10)
+                seconds *= 1.35 ** (step / 10)
             times.append(round(seconds, 6))
         return times
 

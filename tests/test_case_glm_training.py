@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,15 @@ from suite.drivers.events import RunProblem
 from tests.case_glm import CASE, CASE_DIR, TINY_FULL, params, task, write_record
 
 ROOT = CASE_DIR.parents[3]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    """Sums in one order, and no fight for the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def made(seed: int = 1, **changes: Any) -> tuple[Any, Any]:
@@ -105,22 +115,23 @@ def test_a_score_that_is_not_a_number_is_never_correct() -> None:
 
 
 def test_the_ranks_shares_add_up() -> None:
-    one, model = made()
+    """Whatever the model says, and whichever rank asks it."""
+    says = constant(lambda tokens, separator, blank, answer: -(answer * 7919 % 101).float() / 10)
+    whole = made()[0].evaluate(says)["accuracy"]
     shares = []
-    for rank in range(2):
-        share = task(params("mini"), rank=rank, world=2)
+    for rank in range(3):
+        share = task(params("mini"), rank=rank, world=3)
         share.prepare_data()
-        with torch.no_grad():
-            shares.append(share.evaluate(model)["accuracy"])
-    with torch.no_grad():
-        assert one.evaluate(model)["accuracy"] == tuple(map(sum, zip(*shares)))
+        shares.append(share.evaluate(says)["accuracy"])
+    assert whole == tuple(map(sum, zip(*shares)))
+    assert 0 < whole[0] < 300
 
 
 @pytest.mark.parametrize("changes", [{"eval_batch_size": 7}, {"pad_multiple": 0}, {"eval_batch_size": 400}])
 def test_packs_of_any_size_give_the_same_scores(changes: dict[str, Any]) -> None:
     one, model = made()
     other, _ = made(**changes)
-    rows = [row for question in one.held_out[:40] for row in question.candidates]
+    rows = [row for question in one.held_out[:15] for row in question.candidates]
     with torch.no_grad():
         np.testing.assert_allclose(one._scores(model, rows), other._scores(model, rows), rtol=1e-4)
 
@@ -144,14 +155,12 @@ def steps(one: Any, model: Any, count: int, *, lr: float = 3e-3, shuffled: bool 
 
 
 def test_the_loss_falls_and_less_so_with_shuffled_answers() -> None:
-    torch.set_num_threads(1)
-    losses = {shuffled: steps(*made(), 40, shuffled=shuffled) for shuffled in (False, True)}
+    losses = {shuffled: steps(*made(), 30, shuffled=shuffled) for shuffled in (False, True)}
     assert np.mean(losses[False][-5:]) < losses[False][0] / 2
     assert np.mean(losses[False][-5:]) < np.mean(losses[True][-5:])
 
 
 def test_the_same_seed_trains_the_same() -> None:
-    torch.set_num_threads(1)
     assert steps(*made(seed=4), 3) == steps(*made(seed=4), 3)
     assert steps(*made(seed=4), 1) != steps(*made(seed=5), 1)
 
@@ -165,7 +174,6 @@ def record_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_full_learns_a_tiny_record(record_dir: Path) -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(2)
     one = task(params(**TINY_FULL, dropout=0.0, attention_dropout=0.0), data_dir=record_dir)
     model = one.build()

@@ -185,7 +185,7 @@ def test_windows_touch() -> None:
 @pytest.mark.parametrize(
     ("spec", "rank", "count", "sentence"),
     [
-        ({}, 0, 0, r"no device of type 'xpu' is visible \(XPU_SET='7'\)"),
+        ({}, 0, 0, r"no device of type 'xpu' is visible here \(XPU_SET='7'\)"),
         ({}, 2, 2, "local rank 2 has no device: 2 of type 'xpu' are visible"),
         ({"plugin": "torch_acme"}, 0, 1, "plug-in 'torch_acme' cannot be imported"),
     ],

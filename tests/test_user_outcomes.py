@@ -132,7 +132,9 @@ def test_device_hours_admit_what_fits(checkout: Checkout, workers: str) -> None:
 
 def test_unknown_cost_is_not_zero_cost(checkout: Checkout) -> None:
     """A plan that nobody can price is not admitted under a limit."""
-    done = checkout.pytest("suite", "--model", "blob", "--topology", "1x1", "--vendor", "acme", "--max-device-hours", "9")
+    done = checkout.pytest(
+        "suite", "--model", "blob", "--topology", "1x1", "--vendor", "acme", "--max-device-hours", "9"
+    )
     assert done.code == 5, done.out
     assert "its cost is unknown" in done.out
 
@@ -184,7 +186,9 @@ def test_latest_points_at_the_newest_session(checkout: Checkout) -> None:
 
 def test_two_test_functions_of_a_case_are_refused(checkout: Checkout) -> None:
     """They would share one folder: the error says so, in one sentence."""
-    checkout.write("suite/cases/toy/pytorch/test_more.py", "def test_more(plan, train, judge):\n    judge(train(plan))\n")
+    checkout.write(
+        "suite/cases/toy/pytorch/test_more.py", "def test_more(plan, train, judge):\n    judge(train(plan))\n"
+    )
     done = checkout.pytest("suite", "--vendor", "cpu")
     assert done.code == 2
     assert "both take `plan`; a case has one test function" in done.out

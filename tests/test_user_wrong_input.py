@@ -16,7 +16,7 @@ WRONG: tuple[tuple[str, str], ...] = (
     ("--vendor ''", "--vendor '' is empty; it takes NAME"),
     ("--vendor-path nowhere", "--vendor-path 'nowhere': no such folder"),
     ("--vendor-path tests", "no vendor.toml in it"),
-    ("--machine A2 --vendor acme", "--machine A2: no such file under suite/vendors/acme/machines (did you mean 'A1'?)"),
+    ("--machine A2 --vendor acme", "--machine A2: no such file under suite/vendors/acme/machines (have: A1, Z9)"),
     ("--model toi", "--model toi: matches nothing (did you mean 'toy'?)"),
     ("--framework pytorhc", "--framework pytorhc: matches nothing (did you mean 'pytorch'?)"),
     ("--preset minni", "--preset minni: matches nothing (did you mean 'mini'?)"),
