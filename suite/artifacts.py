@@ -33,6 +33,16 @@ def artifacts(folder: Path) -> tuple[Artifact, ...]:
     return tuple(sorted(found, key=lambda artifact: artifact.path))
 
 
+def event_seals(run_dir: Path) -> dict[str, str]:
+    """sha256 of every stream of a run, by file name: what the witness line of harness.jsonl keeps as `events`."""
+    seals = {}
+    for path in sorted((run_dir / "events").glob("*.jsonl")):
+        if is_plain_file(path):
+            with path.open("rb") as file:
+                seals[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return seals
+
+
 def _files(folder: Path) -> Iterator[Path]:
     for root, _, names in os.walk(folder, followlinks=False):
         for name in names:

@@ -7,17 +7,19 @@ An edited number, line or file is told wherever something else repeats it:
 - with the plan: global batch x steps bounds the samples of every window and, but for the short batch that may end each
   epoch, of the run; every eval_result's sample count is the sum over all ranks' windows up to it; `met` follows from
   the value; a target said to be reached was met; the clock started before the first step;
-- with the harness: rank 0's clock against the witness's.
-Not told: a change within a window's 1 %, and values that nothing repeats (a loss, a learning rate, a token count).
+- with the harness: rank 0's clock against the witness's, and every stream against the digest that the witness took.
+Where there is no such digest, a change within a window's 1 % is not told, nor one of a value that nothing repeats (a
+loss, a token count, the quality of an evaluation that meets the target either way).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
 
-from suite.events import BadEvents, Event
+from suite.artifacts import event_seals
+from suite.events import BadEvents, Event, shown
 from suite.plan import Plan, Quality
 from suite.rank_stream import CLOCK_SLACK_S, RankStream
 
@@ -57,7 +59,7 @@ def check_against(first: RankStream, stream: RankStream) -> None:
     for key in ("run", "world_size"):
         if stream.header.data.get(key) != first.header.data.get(key):
             raise stream.header.bad(
-                f"{key} is {stream.header.data.get(key)!r}, on rank 0 {first.header.data.get(key)!r}"
+                f"{key} is {shown(stream.header.data.get(key))}, on rank 0 {shown(first.header.data.get(key))}"
             )
     ours, theirs = ([(w.first, w.count) for w in s.windows] for s in (stream, first))
     if ours == theirs:
@@ -86,8 +88,28 @@ def check_clock(stream: RankStream) -> None:
             f"{start.t - min(works):.6g} s after training began: the clock must start before the first step"
         )
     resumed = start.count("resumed_from_step") if start.has("resumed_from_step") else 0
+    if not resumed and start.has("active_s") and start.number("active_s") > 0:
+        raise start.bad(f"active_s is {start.number('active_s')}, but nothing was resumed")
     if stream.windows and stream.windows[0].first != resumed + 1:
         raise start.bad(f"resumed_from_step is {resumed} but the first window begins at {stream.windows[0].first}")
+
+
+def check_marks(plan: Plan, stream: RankStream) -> None:
+    """Every mark with a step lies at the end of a window, the checksum at the last; the rank is where it says it is."""
+    header, last = stream.header, stream.windows[-1].last if stream.windows else 0
+    ends = {window.last for window in stream.windows} | {stream.windows[0].first - 1 if stream.windows else 0}
+    for mark in stream.marks:
+        if mark.name == "checksum" and mark.has("step") and mark.count("step") != last:
+            raise mark.bad(f"step is {mark.count('step')} but the last window ended at step {last}")
+        if mark.name.startswith(("eval_", "checkpoint_")) and mark.has("step") and mark.count("step") not in ends:
+            raise mark.bad(f"step {mark.count('step')} is not the end of a window")
+    if header.has("local_rank") and header.has("node_rank") and plan.evidence == "driver":
+        place = header.count("node_rank") * plan.topology.nproc + header.count("local_rank")
+        if place != stream.rank:
+            raise header.bad(f"node_rank and local_rank make rank {place}")
+    for event in (header, stream.stop):
+        if event is not None and event.has("t_mono") and abs(event.number("t_mono") - event.t) > 1.0:
+            raise event.bad(f"t_mono is {event.number('t_mono')} but t is {event.t}")
 
 
 def check_samples(plan: Plan, stream: RankStream, window_samples: Sequence[int]) -> None:
@@ -167,6 +189,16 @@ def check_witness(claimed_s: float, witness_s: float | None) -> None:
         raise BadEvents(
             f"events/rank0.jsonl: claims {claimed_s:.6g} s of the {witness_s:.6g} s that the harness saw pass"
         )
+
+
+def check_seals(run_dir: Path, seals: Mapping[str, str]) -> None:
+    """Every stream is the file that the harness saw when the run had ended. Raises BadEvents naming the file."""
+    if not seals:
+        return
+    now = event_seals(run_dir)
+    for name in sorted(now.keys() | seals.keys()):
+        if now.get(name) != seals.get(name):
+            raise BadEvents(f"events/{name}: not the file that the harness saw when the run ended")
 
 
 def _window(window: tuple[int, int] | None) -> str:

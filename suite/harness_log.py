@@ -23,6 +23,8 @@ class HarnessLog:
     ended: Outcome | None = None
     phases: dict[str, float] = field(default_factory=dict)
     witness_s: float | None = None
+    seals: dict[str, str] = field(default_factory=dict)
+    """sha256 of each stream by its file's name, taken by the harness when the run had ended."""
     settled: Outcome | None = None
     base: Json | None = None
     bad_line: str = ""
@@ -43,6 +45,8 @@ def read_harness(folder: Path) -> HarnessLog:
             log.phases[phase] = log.phases.get(phase, 0.0) + seconds
         elif name == "witness":
             log.witness_s = finite(line.get("wall_s"))
+            events = line.get("events")
+            log.seals = {str(name): str(seal) for name, seal in events.items()} if isinstance(events, dict) else {}
         elif name == "ended":
             log.ended = _outcome(line)
         elif name == "settled":

@@ -9,8 +9,10 @@ from suite.consistency import (
     check_against,
     check_clock,
     check_files,
+    check_marks,
     check_quality,
     check_samples,
+    check_seals,
     check_witness,
     expected_streams,
 )
@@ -136,14 +138,17 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
         # A rank that gave up early has fewer windows; that it gave up is the finding.
         if not any(troubles):
             check_against(first, stream)
+            check_marks(plan, stream)
             totals.add(stream)
     worst = [trouble for trouble in troubles if trouble is not None]
     if worst:
         raise _Lost(min(worst, key=lambda outcome: outcome.category != "nonfinite_loss"))
+    check_marks(plan, first)
     check_samples(plan, first, totals.window_samples)
     if plan.mode == "converge":
         check_quality(_judged_quality(plan, planned), first, [point.value for point in points(plan, first)])
     check_witness(first.span_s, harness.witness_s)
+    check_seals(run_dir, harness.seals)
     if not first.windows:
         raise BadEvents("events/rank0.jsonl: not one step of training")
     reading.totals = totals

@@ -14,7 +14,7 @@ HEADER = ("device", "framework", "precision", "fallbacks", "slots", "timer", "tr
 
 
 def environment_of(run_dir: Path, first: RankStream | None, totals: RankTotals | None) -> dict[str, object]:
-    """environment.json, rank 0's header by HEADER, hosts and device names of all ranks; `device_driver` tells the driver."""
+    """environment.json (its driver version as `device_driver`), rank 0's header by HEADER, hosts and devices of all."""
     facts: dict[str, object] = dict(read_object(run_dir / "environment.json"))
     if first is not None:
         header: Mapping[str, object] = first.header.data

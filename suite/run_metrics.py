@@ -105,8 +105,8 @@ def _add_counts(first: RankStream, totals: RankTotals, curve: Sequence[Point], n
     numbers["skipped_steps"] = float(sum(window.skipped for window in first.windows))
     if epochs := first.all("epoch_start"):
         numbers["epochs"] = float(len(epochs))
-    stops = {mark.data.get("epoch"): mark.t for mark in first.all("epoch_stop")}
-    times = [stops[e] - mark.t for mark in epochs if isinstance(e := mark.data.get("epoch"), int) and e in stops]
+    stops = {mark.count("epoch"): mark.t for mark in first.all("epoch_stop")}
+    times = [stops[epoch] - mark.t for mark in epochs if (epoch := mark.count("epoch")) in stops]
     if times and min(times) > 0:
         numbers["epoch_time_s"] = median(times)
 
@@ -122,9 +122,11 @@ def _add_whole(first: RankStream, totals: RankTotals, numbers: Numbers) -> None:
 def _add_utilisation(
     plan: Plan, first: RankStream, numbers: Numbers, missing: Reasons, facts: dict[str, object]
 ) -> None:
-    start = first.first("run_start")
+    # A task may know its real figure only once its data is open: then the first epoch repeats it.
+    marks = [mark for mark in (first.first("epoch_start"), first.first("run_start")) if mark is not None]
+    start = next((mark for mark in marks if mark.data.get("flops_per_sample") is not None), None)
     dtype = effective_dtype(first.header.table("precision"))
-    flops = start.data.get("flops_per_sample") if start else None
+    flops = start.data["flops_per_sample"] if start else None
     value, why = mfu(plan.machine_facts, dtype, flops, numbers.get("throughput_train"), plan.world_size)
     if why is not None:
         missing["mfu"] = why

@@ -41,8 +41,8 @@ def tiny_plan(**over: Any) -> Plan:
     world = topology.world_size
     mode = over.get("mode", "converge")
     checks = [
-        Check(name="quality", metric="accuracy", op=">=", threshold=0.7, required=True, source="the case", origin="case.toml"),
-        Check(name="time_to_train", metric="time_to_train_s", op="<=", threshold=600, unit="s", required=True, source="the case"),
+        Check(name="quality", metric="accuracy", op=">=", threshold=0.7, required=True, source="the case"),
+        Check(name="time_to_train", metric="time_to_train_s", op="<=", threshold=600, unit="s", required=True),
         Check(name="throughput", metric="throughput_train", op=">=", threshold=None, unit="sample/s", required=False),
         Check(name="ranks_in_sync", metric="ranks_in_sync", op="==", threshold=1, required=True),
         Check(name="ledger", metric="unaccounted_over", op="<=", threshold=0, unit="s", required=True),
@@ -197,13 +197,15 @@ class _Shape:
         return self.out
 
     def _open(self) -> None:
+        node, local = divmod(self.rank, self.plan.topology.nproc)
         header = {
-            "schema": 1, "run": "run-1", "rank": self.rank, "world_size": self.world, "local_rank": self.rank,
-            "node_rank": 0, "host": "host", "pid": 100 + self.rank, "t_wall": 2000.0, "t_mono": self.t, "devices": 1,
-            "device": {"type": "cpu", "name": "CPU", "identity": f"host/{self.rank}", "index": self.rank, "memory_bytes": None},
+            "schema": 1, "run": "run-1", "rank": self.rank, "world_size": self.world, "local_rank": local,
+            "node_rank": node, "host": "host", "pid": 100 + self.rank, "t_wall": 2000.0, "t_mono": self.t,
+            "devices": 1,
+            "device": {"type": "cpu", "name": "CPU", "identity": f"host/{self.rank}", "index": self.rank},
             "framework": {"name": "torch", "version": "2.13.0"}, "fallbacks": [], "slots": {}, "timer": "sync_clock",
-            "precision": {"compute": "fp32", "autocast": None, "tf32": False, "matmul": "highest"}, "transport": "unknown",
-            "versions": {"python": "3.11"},
+            "precision": {"compute": "fp32", "autocast": None, "tf32": False, "matmul": "highest"},
+            "transport": "unknown", "versions": {"python": "3.11"},
         }  # fmt: skip
         self.say("header", **header)
         if self.rank == 0:

@@ -1,4 +1,4 @@
-"""device.py against chips that are not there: an out-of-tree device type, modules that lack things, an asynchronous chip."""
+"""device.py against chips that are not there: an out-of-tree type, modules that lack things, an asynchronous chip."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import types
 from typing import Any
 
 import pytest
+
 from tests.driver_toy import ROOT, RUN
 
 torch = pytest.importorskip("torch")
@@ -224,7 +225,7 @@ def test_tensors_are_found_in_any_nest() -> None:
     assert doubled == {"a": [torch.tensor([2.0]), ("b", torch.tensor([2.0]))], "c": None}
 
 
-PLUGIN = '''
+PLUGIN = """
 import sys, types, torch
 torch.utils.rename_privateuse1_backend("acme")
 calls = []
@@ -240,9 +241,9 @@ module.max_memory_allocated = lambda index: 77
 module.get_amp_supported_dtype = lambda: [torch.bfloat16]
 module._is_in_bad_fork = lambda: False
 torch._register_device_module("acme", module)
-'''
+"""
 
-USE = '''
+USE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 from suite.drivers.pytorch.device import Device
@@ -259,7 +260,7 @@ assert {("seed", 5), ("set_rng_state", 2), ("synchronize",)} <= set(torch_acme.c
 assert device.memory()["peak_bytes"] == 77 and device.timer == "sync_clock"
 assert {"event_timing", "streams"} <= {entry["what"] for entry in device.fallbacks}, device.fallbacks
 print("reached")
-'''
+"""
 
 
 def test_an_out_of_tree_device_type_is_reached_by_its_plug_in(tmp_path: Any) -> None:

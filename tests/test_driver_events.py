@@ -10,11 +10,11 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.driver_toy import ROOT, RUN, write_run
 from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.drivers.events import EventWriter, Place, RunProblem, RunSpec, encode, find_place
+from tests.driver_toy import ROOT, RUN, write_run
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

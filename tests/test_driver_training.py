@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.driver_toy import ROOT, environment, events, losses, train, write_run
 
 torch = pytest.importorskip("torch")
 
 KEYS = {
-    "header": "schema run rank world_size local_rank node_rank host pid t_wall t_mono devices device framework precision "
-    "fallbacks slots timer transport versions",
+    "header": "schema run rank world_size local_rank node_rank host pid t_wall t_mono devices device framework "
+    "precision fallbacks slots timer transport versions",
     "init_start": "",
     "init_stop": "parameters trainable",
     "run_start": "resumed_from_step segment flops_per_sample flops_formula global_batch active_s",
@@ -249,7 +250,9 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize(("script", "ends"), SCRIPTS.items())
-def test_the_wrapper_records_how_its_child_ended(tmp_path: Path, script: str, ends: tuple[int, int, int | None]) -> None:
+def test_the_wrapper_records_how_its_child_ended(
+    tmp_path: Path, script: str, ends: tuple[int, int, int | None]
+) -> None:
     run_json = write_run(tmp_path)
     (tmp_path / "child.py").write_text(script)
     argv = [sys.executable, str(ROOT / "suite" / "drivers" / "rank.py"), "child.py"]

@@ -22,9 +22,14 @@ from tests.launch_toy import tagged_with, until
 FAMILY = """
 import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('child', flush=True); time.sleep(60)"
-subprocess.Popen([sys.executable, "-c",
-    "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True)", code]).wait()
+code = '''
+import signal, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+print('child', flush=True)
+time.sleep(60)
+'''
+fork = "import subprocess, sys; subprocess.Popen([sys.executable, '-c', sys.argv[1]], start_new_session=True)"
+subprocess.Popen([sys.executable, "-c", fork, code]).wait()
 print("ready", flush=True)
 time.sleep(60)
 """
@@ -131,7 +136,8 @@ def test_a_launcher_that_leaves_is_reported_and_its_orphans_are_ended(tmp_path: 
 
 def test_stacks_are_asked_of_those_who_can_answer(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(
-        "import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR1)\nprint('ready', flush=True)\ntime.sleep(60)\n"
+        "import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR1)\n"
+        "print('ready', flush=True)\ntime.sleep(60)\n"
     )
     bystander = "import subprocess, sys; subprocess.Popen([sys.executable, 'train.py']).wait()"
     agent = Agent(tmp_path, bystander)

@@ -18,9 +18,11 @@ from suite.errors import UsageProblem
 from suite.plan import DeviceSpec, Machine
 from tests.launch_toy import catalog, cores, toy_plan
 
-GPUS = tuple(Found(key=f"GPU-{c * 4}-{c}", uuid=f"GPU-{c * 4}-{c}", name="Toy GPU", index=i) for i, c in enumerate("abcd"))
+GPUS = tuple(
+    Found(key=f"GPU-{c * 4}-{c}", uuid=f"GPU-{c * 4}-{c}", name="Toy GPU", index=i) for i, c in enumerate("abcd")
+)
 
-FAKE_NVML = '''
+FAKE_NVML = """
 from types import SimpleNamespace as Names
 class NVMLError(Exception): pass
 nvmlLib = Names(_name="libtoy.so.1")
@@ -35,7 +37,7 @@ def nvmlDeviceGetMemoryInfo(handle):
     if handle: raise NVMLError("no")
     return Names(total=100, used=7)
 nvmlDeviceGetComputeRunningProcesses = lambda handle: [Names(pid=5)]
-'''
+"""
 
 
 def toy_catalog(folder: Path, **detect: str) -> Catalog:
@@ -98,7 +100,12 @@ def test_the_host_offers_its_cores() -> None:
 def test_nvml_is_probed_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fake_nvml(tmp_path, FAKE_NVML, monkeypatch)
     found = probe(vendor(tmp_path), environ={})
-    assert (found.driver_version, found.device_name, found.library, found.problem) == ("600.1", "Toy GPU", "libtoy.so.1", "")
+    assert (found.driver_version, found.device_name, found.library, found.problem) == (
+        "600.1",
+        "Toy GPU",
+        "libtoy.so.1",
+        "",
+    )
     first, second = found.devices
     assert (first.key, first.pci, first.memory_bytes, first.index) == ("GPU-00", "0000:00:00.0", 100, 0)
     assert second.memory_bytes is None
@@ -111,7 +118,10 @@ def test_nvml_is_probed_in_a_process_of_its_own(tmp_path: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError('Driver Not Loaded')\n", "Driver Not Loaded"),
+        (
+            "class NVMLError(Exception): pass\ndef nvmlInit(): raise NVMLError('Driver Not Loaded')\n",
+            "Driver Not Loaded",
+        ),
         ("raise RuntimeError('broken install')\n", "broken install"),
         ("import os\nos._exit(3)\n", "exit status 3"),
     ],

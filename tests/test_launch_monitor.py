@@ -147,6 +147,5 @@ def test_foreign_work_counts_in_the_timed_window_only(tmp_path: Path) -> None:
 
 @given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=20))
 def test_a_process_may_be_called_anything(name: str) -> None:
-    fields = "S 7 1 1 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 99 1000 55 1".split()
-    process = parse_stat(f"42 ({name}) {' '.join(fields)}")
+    process = parse_stat(f"42 ({name}) S 7 1 1 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 99 1000 55 1")
     assert process == processes.Process(pid=42, parent=7, state="S", name=name, cpu_ticks=100, rss_pages=55)

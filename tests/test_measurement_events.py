@@ -133,7 +133,9 @@ def test_loss_that_is_not_finite_is_found_and_kept_out_of_the_curve(tmp_path: Pa
 
 
 @given(st.lists(st.binary(max_size=60), max_size=4), st.booleans())
-def test_any_bytes_are_read_or_refused_with_a_place(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], sound: bool) -> None:  # fmt: skip
+def test_any_bytes_are_read_or_refused_with_a_place(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], sound: bool
+) -> None:
     path = tmp_path_factory.mktemp("any") / "rank0.jsonl"
     path.write_bytes(b"\n".join([HEADER.encode()] * sound + lines))
     try:

@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from suite.artifacts import event_seals
 from suite.measure import measure
 from suite.measurement import Measurement
 from suite.metrics import METRICS, metric_of
 from suite.plan import Machine
+from suite.rates import effective_dtype, percentile
 from tests.run_folders import FAULTS, read_lines, tiny_plan, write_lines, write_run
 
 Edit = Callable[[dict[str, Any]], None]
@@ -76,6 +78,7 @@ def test_one_slow_step_in_ten_is_work_over_time_not_a_mean_of_rates(tmp_path: Pa
                 delay += 1.0
             line["t"] += delay
         lines[-1]["t_wall"] += delay
+        lines[-1]["t_mono"] += delay
         write_lines(path, lines)
     harness = read_lines(folder / "harness.jsonl")
     for line in harness:
@@ -189,6 +192,12 @@ EDITS: dict[str, tuple[int, str, Edit]] = {
     "run id": (1, "header", set_to("run", "another")),
     "schema": (0, "header", set_to("schema", 2)),
     "devices": (0, "header", set_to("devices", 2)),
+    "active before": (0, "run_start", set_to("active_s", 5)),
+    "checksum's step": (1, "checksum", set_to("step", 7)),
+    "evaluation began elsewhere": (0, "eval_start", set_to("step", 41)),
+    "checkpoint elsewhere": (0, "checkpoint_stop", set_to("step", 41)),
+    "local rank": (1, "header", set_to("local_rank", 0)),
+    "other clock": (1, "header", scaled("t_mono", 2)),
     "name": (1, "heartbeat", set_to("event", "heartbreak")),
 }
 
@@ -200,6 +209,25 @@ def test_one_edited_number_voids_the_measurement(tmp_path: Path, name: str) -> N
     assert run.problem is not None, "the edit went unnoticed"
     assert (run.problem.status, run.problem.category) == ("failed", "invalid_measurement")
     assert "events" in run.problem.reason
+
+
+def test_any_edit_of_a_sealed_stream_is_told(tmp_path: Path) -> None:
+    plan = tiny_plan()
+    folder = write_run(tmp_path / "r1", plan)
+    harness = read_lines(folder / "harness.jsonl")
+    for line in harness:
+        if line["event"] == "witness":
+            line["events"] = event_seals(folder)
+    write_lines(folder / "harness.jsonl", harness)
+    assert measure(plan, folder).problem is None
+    path = folder / "events" / "rank0.jsonl"
+    path.write_text(path.read_text().replace('"accuracy": 0.75', '"accuracy": 0.76'))
+    problem = measure(plan, folder).problem
+    assert problem is not None
+    assert (problem.category, "rank0.jsonl: not the file that the harness saw" in problem.reason) == (
+        "invalid_measurement",
+        True,
+    )
 
 
 def test_edited_target_reached_is_told(tmp_path: Path) -> None:
@@ -331,6 +359,52 @@ def test_straggler_is_shown_by_its_own_steps(tmp_path: Path) -> None:
     assert run.problem is None
     assert run.metrics["rank_spread"] == pytest.approx(0.12 / 0.11)
     assert run.metrics["throughput_train"] == pytest.approx(16 / 0.12, rel=1e-3)
+
+
+def test_witness_that_saw_far_more_time_than_the_events_tell(tmp_path: Path) -> None:
+    plan = tiny_plan()
+    folder = write_run(tmp_path / "r1", plan)
+    lines = read_lines(folder / "harness.jsonl")
+    for line in lines:
+        if line["event"] == "witness":
+            line["wall_s"] *= 3
+    write_lines(folder / "harness.jsonl", lines)
+    problem = measure(plan, folder).problem
+    assert problem is not None and "that the harness saw pass" in problem.reason
+
+
+def test_one_stream_may_drive_several_devices(tmp_path: Path) -> None:
+    plan = tiny_plan()
+    folder = write_run(tmp_path / "r1", plan, ranks=1)
+    path = folder / "events" / "rank0.jsonl"
+    lines = read_lines(path)
+    lines[0]["devices"] = 2
+    write_lines(path, lines)
+    log = plan.model_copy(update={"evidence": "log"})
+    run = measure(log, folder)
+    assert run.problem is None
+    assert run.metrics["throughput_train"] == pytest.approx(80, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("precision", "dtype"),
+    [
+        ({"compute": "bf16", "autocast": "bfloat16"}, "bf16"),
+        ({"compute": "tf32", "tf32": True}, "tf32"),
+        ({"compute": "fp32", "tf32": True}, "fp32"),
+        ({"compute": None, "autocast": "float16"}, "fp16"),
+        ({}, "unknown"),
+    ],
+    ids=["bf16", "tf32", "fp32", "fp16", "unknown"],
+)
+def test_effective_dtype(precision: dict[str, object], dtype: str) -> None:
+    assert effective_dtype(precision) == dtype
+
+
+def test_percentiles_between_neighbours() -> None:
+    values = [1.0, 2.0, 3.0, 4.0, 5.0]
+    assert [percentile(values, q) for q in (0.0, 0.5, 0.95, 1.0)] == pytest.approx([1.0, 3.0, 4.8, 5.0])
+    assert percentile([7.0], 0.99) == 7.0
 
 
 def test_early_steps_are_missing_not_zero(tmp_path: Path) -> None:

@@ -55,8 +55,15 @@ def test_log_of_the_rank_that_failed_at_most_twenty_lines(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("raw", "safe"),
-    [("plain ünï 漢", "plain ünï 漢"), ("\x1b]0;title\x07", "\\x1b]0;title\\x07"), ("a\x00b\x7f\x9b", "a\\x00b\\x7f\\x9b"), ("a\tb", "a\tb"), ("\u202eabc", "\\u202eabc")],
-)  # fmt: skip
+    [
+        ("plain ünï 漢", "plain ünï 漢"),
+        ("\x1b]0;title\x07", "\\x1b]0;title\\x07"),
+        ("a\x00b\x7f\x9b", "a\\x00b\\x7f\\x9b"),
+        ("a\tb", "a\tb"),
+        ("\u202eabc", "\\u202eabc"),
+    ],
+    ids=["plain", "title", "controls", "tab", "right to left"],
+)
 def test_escaped(raw: str, safe: str) -> None:
     assert escaped(raw) == safe
 
@@ -72,7 +79,13 @@ def test_tail_of_a_long_log_is_cheap_and_short(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("value", "unit", "shown"),
-    [(None, "s", "-"), (0.0, "s", "0 s"), (0.79, "fraction", "0.79"), (12345.6, "image/s", "12,346 image/s"), ("nan", "", "nan")],
-)  # fmt: skip
+    [
+        (None, "s", "-"),
+        (0.0, "s", "0 s"),
+        (0.79, "fraction", "0.79"),
+        (12345.6, "image/s", "12,346 image/s"),
+        ("nan", "", "nan"),
+    ],
+)
 def test_number(value: float | str | None, unit: str, shown: str) -> None:
     assert number(value, unit) == shown

@@ -1,4 +1,4 @@
-"""Judging a plan's folder: one outcome, the same checks whatever happened, the same bytes twice, and never a traceback."""
+"""Judging a plan's folder: one outcome, the same checks whatever happened, the same bytes twice, never a traceback."""
 
 from __future__ import annotations
 
@@ -117,7 +117,8 @@ def test_missed_quality_misses_time_to_train_too_but_is_named_first(tmp_path: Pa
 
 def test_undeclared_time_to_train_of_a_missed_target_is_no_failure(tmp_path: Path) -> None:
     plan = tiny_plan()
-    checks = tuple(c.model_copy(update={"threshold": None, "required": False} if c.name == "time_to_train" else {}) for c in plan.checks)  # fmt: skip
+    undeclared = {"threshold": None, "required": False}
+    checks = tuple(c.model_copy(update=undeclared if c.name == "time_to_train" else {}) for c in plan.checks)
     result = judged(tmp_path, plan.model_copy(update={"checks": checks}), runs=[{"quality": (0.1, 0.1, 0.1)}])
     assert check(result, "time_to_train").status == "inconclusive"
 
@@ -275,7 +276,8 @@ def test_reused_base_is_named_and_its_digest_compared(tmp_path: Path) -> None:
     assert plan.base is not None
     earlier = write_plan_folder(tmp_path / "earlier", plan.base)
     folder = write_plan_folder(tmp_path / "plan", plan)
-    line = {"event": "base", "t": 1, "t_wall": 1, "folder": str(earlier), "reused": True, "plan_digest": "p1x1", "note": "of an earlier session"}  # fmt: skip
+    line = {"event": "base", "folder": str(earlier), "reused": True, "plan_digest": "p1x1"}
+    line["note"] = "of an earlier session"
     write_lines(folder / "harness.jsonl", [line])
     result = judge_folder(folder)
     assert (result.outcome.status, check(result, "speedup").status) == ("passed", "pass")
@@ -358,7 +360,7 @@ FILES = (
     "r1/run.json", "r1/environment.json", "r1/exits/rank1.json", "base/r1/events/rank0.jsonl", "base/plan.json",
 )  # fmt: skip
 
-quiet = settings(max_examples=4000, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+quiet = settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def judge_with(sound: Path, name: str, content: bytes) -> Result:
@@ -369,7 +371,7 @@ def judge_with(sound: Path, name: str, content: bytes) -> Result:
         path.write_bytes(content)
         result = judge_folder(sound)
         assert Result.model_validate_json(result.model_dump_json()).id == result.id
-        assert [found.name for found in result.checks][0] == "quality"
+        assert result.checks[0].name == "quality"
         return result
     finally:
         path.write_bytes(before)

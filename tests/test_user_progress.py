@@ -78,7 +78,8 @@ def test_plain_lines_every_ten_seconds_and_at_evaluations(plan: Plan) -> None:
     time.now += 9
     live.event(0, steps(6, 1, 4, 0.4))
     assert screen.lines[-1] == (
-        f"{plan.id} r1: step 6, loss 1.25, 20 images/s, accuracy not yet evaluated (target >= 0.7), at most 3 s left, 11 s"
+        f"{plan.id} r1: step 6, loss 1.25, 20 image/s, accuracy not yet evaluated (target >= 0.7),"
+        " at most 3 s left, 11 s"
     )
     live.event(0, {"event": "eval_result", "step": 6, "samples": 48, "metrics": {"accuracy": 0.65}, "met": False})
     assert screen.lines[-1] == f"{plan.id} r1: evaluated at step 6, accuracy 0.65 (target >= 0.7)"
@@ -87,8 +88,9 @@ def test_plain_lines_every_ten_seconds_and_at_evaluations(plan: Plan) -> None:
     assert screen.rewritten == []
 
 
-def test_a_tty_gets_one_live_line(plan: Plan) -> None:
+def test_a_tty_gets_one_live_line(plan: Plan, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is overwritten, never longer than the screen, and wiped before a whole line."""
+    monkeypatch.setenv("COLUMNS", "80")
     screen, time = Screen(isatty=True), Clock()
     live = Live(screen, now=time)
     live.start(plan, "r1")
@@ -96,19 +98,23 @@ def test_a_tty_gets_one_live_line(plan: Plan) -> None:
         time.now += 1
         live.event(0, steps(1 + number, 1, 4, 0.5))
     assert len(screen.rewritten) == 4
-    assert all("\n" not in line for line in screen.rewritten)
+    assert screen.rewritten[0].startswith("r1: step 1, ")
+    assert all(len(line) < 80 and "\n" not in line for line in screen.rewritten)
     before = len(screen.lines)
     live.end(Outcome(status="error", category="crash", reason="rank 1: \x1b[2Jboom"))
     assert screen.rewritten[4].strip() == ""
-    assert screen.lines[before:] == [f"{plan.id} r1 error: crash after 4 s (rank 1: \\x1b[2Jboom)"]
+    assert screen.lines[before:] == [f"{plan.id} r1 error: crash after 4 s, 16 image/s (rank 1: \\x1b[2Jboom)"]
 
 
-@given(
-    st.dictionaries(st.sampled_from(["event", "first", "count", "samples", "loss", "metrics", "step", "window_s"]), st.recursive(
-        st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=5) | st.sampled_from(["steps", "eval_result"]),
-        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=2), max_leaves=5,
-    ))
-)  # fmt: skip
+KEYS = st.sampled_from(["event", "first", "count", "samples", "loss", "metrics", "step", "window_s"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers() | st.sampled_from(["nan", "-inf", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=2),
+    max_leaves=5,
+)
+
+
+@given(st.dictionaries(KEYS, ANYTHING))
 def test_no_event_breaks_the_progress(plan: Plan, event: dict[str, object]) -> None:
     """Events come from the code under test: whatever they hold, the harness goes on."""
     screen, time = Screen(isatty=False), Clock()

@@ -69,8 +69,7 @@ def test_warning_is_shown_with_workers_too(tmp_path: Path) -> None:
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_nothing_matched_says_what_there_is(clone: Checkout, workers: str) -> None:
     """Exit 5, and the plans to choose from."""
-    checkout = clone if workers == "0" else clone
-    done = checkout.pytest("suite", "-k", "tyo", "--vendor", "cpu", "-n", workers, "--results", "elsewhere")
+    done = clone.pytest("suite", "-k", "tyo", "--vendor", "cpu", "-n", workers, "--results", "elsewhere")
     assert done.code == 5, done.out
     assert "-k 'tyo' matches no plan; vendor cpu, machine host has:" in done.out
     assert all(one in done.out for one in CPU_IDS)
@@ -176,7 +175,7 @@ def test_others_are_left_alone(tmp_path: Path, arguments: tuple[str, ...]) -> No
     )
     done = checkout.pytest(*arguments)
     assert done.code == (5 if "suite/vendors" in arguments else 0), done.out
-    assert "Traceback" not in done.out
+    assert "Traceback (most recent" not in done.out
     assert "trainmark:" not in done.out
     assert not (checkout.root / "results").exists()
 

@@ -155,4 +155,4 @@ def test_untrusted_vendor_code_does_not_run_on_the_host(tmp_path: Path) -> None:
     done = checkout.pytest("suite", "--vendor", "cpu", "--site", "gate.toml")
     assert done.code == 4, done.out
     assert "trust_vendor_code = false" in done.err
-    assert "csrc on this host" in done.err
+    assert "(csrc); run it in a container" in done.err

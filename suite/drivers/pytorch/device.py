@@ -163,6 +163,12 @@ class Device:
             states = [bool(holder.allow_tf32) for holder in self._tf32_switches()]
         return any(states) if states else None
 
+    def autotune(self, on):
+        """Let the chip's library time its algorithms for each shape of a convolution; nothing where it cannot."""
+        own = torch.backends.cudnn if self.type == "cuda" else getattr(torch.backends, self.type, None)
+        if hasattr(own, "benchmark"):
+            own.benchmark = on
+
     # Memory and copies
 
     def memory(self):

@@ -41,7 +41,20 @@ class Group:
         """`model` with its gradients averaged over the ranks; bare where there is one rank, or where not `averaged`."""
         if self.world_size == 1 or not averaged:
             return model
-        return torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+        # Buffers stay each rank's own, without an exchange in every step; `share_buffers` precedes an evaluation.
+        return torch.nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+
+    def share_buffers(self, model):
+        """Give every rank rank 0's buffers: running statistics, which equal gradients do not keep equal."""
+        kept = set(model.state_dict()) - {name for name, _ in model.named_parameters()}
+        buffers = [buffer for name, buffer in model.named_buffers() if name in kept]
+        if self.world_size == 1 or not buffers:
+            return
+        values = [[buffer.detach().cpu() for buffer in buffers] if self.rank == 0 else None]
+        dist.broadcast_object_list(values, src=0, group=self._control)
+        with torch.no_grad():
+            for buffer, value in zip(buffers, values[0]):
+                buffer.copy_(value)
 
     @staticmethod
     def accumulate(model):

@@ -107,6 +107,7 @@ class Rank:
                 torch.set_num_threads(self.spec.params["threads"])
             device = Device.open(self.spec.device, self.place.local_rank, capabilities=self.spec.capabilities)
             runtime = Runtime(self.spec.runtime_dir)
+            device.autotune(self.spec.params.get("autotune", False))
             runtime.setup(device, self.spec)
             precision = Precision(self.spec.params["precision"], device)
             standard = {"optimizer": optimizer.make_optimizer, **self.task_class.default_slots()}

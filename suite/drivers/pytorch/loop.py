@@ -69,13 +69,11 @@ class Loop:
         self.device.reset_memory_peak()
         self.group.barrier()
         self._began = self._saved = time.monotonic()
-        flops, formula = self.task.flops_per_sample() or (None, None)
         self._tell(
             "run_start",
             resumed_from_step=self.progress.step,
             segment=self.progress.segment,
-            flops_per_sample=flops,
-            flops_formula=formula,
+            **self._flops(),
             global_batch=self.global_batch,
             active_s=self.progress.active_s,
         )
@@ -100,6 +98,10 @@ class Loop:
     def _tell(self, event, **keys):
         if self.leader:
             self.writer.write(event, **keys)
+
+    def _flops(self):
+        flops, formula = self.task.flops_per_sample() or (None, None)
+        return {"flops_per_sample": flops, "flops_formula": formula}
 
     def _step(self, stream):
         """One optimizer step on `accumulation` micro-batches. Nothing here waits for the device."""
@@ -136,7 +138,8 @@ class Loop:
         if micro.epoch != self._open_epoch:
             if self._open_epoch is not None:
                 self._tell("epoch_stop", epoch=self._open_epoch)
-            self._tell("epoch_start", epoch=micro.epoch)
+            # Of the first epoch: the data is open by now, and may show what was estimated before.
+            self._tell("epoch_start", epoch=micro.epoch, **(self._flops() if self._open_epoch is None else {}))
             self._open_epoch = micro.epoch
         self.progress.epoch, self.progress.micro = micro.epoch, micro.index + 1
 
@@ -206,6 +209,7 @@ class Loop:
         self._evaluated = step
         self.pulse.phase = "eval"
         self._tell("eval_start", step=step)
+        self.group.share_buffers(self.parts.model)  # or each rank would evaluate a model of its own
         metrics = evaluate(self.task, self.parts.forward, self.precision, self.group)
         met = meets(metrics, self.run.quality)
         self._tell("eval_stop", step=step)

@@ -3,8 +3,9 @@
 import torch
 
 from suite.drivers.events import RunProblem
+from suite.drivers.pytorch.lamb import Lamb
 
-CLASSES = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD}
+CLASSES = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD, "lamb": Lamb}
 
 
 def fused(name, device):

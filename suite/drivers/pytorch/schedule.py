@@ -4,7 +4,7 @@ import math
 
 from suite.drivers.events import RunProblem
 
-NAMES = ("constant", "linear", "cosine", "inverse_sqrt", "step")
+NAMES = ("constant", "linear", "cosine", "inverse_sqrt", "step", "poly")
 
 
 class Schedule:
@@ -17,6 +17,8 @@ class Schedule:
         self.total = params["schedule_steps"] or max(1, math.ceil(params["max_samples"] / global_batch))
         self.warmup = params["warmup_steps"] or round(params["warmup_ratio"] * self.total)
         self.floor = params["lr_min_ratio"] if self.name in ("linear", "cosine") else 0.0
+        if self.name == "poly":
+            self.power = params["lr_power"]
         if self.name == "step":
             self.every, self.gamma = params["lr_step_every"], params["lr_step_gamma"]
             if self.every < 1:
@@ -31,6 +33,8 @@ class Schedule:
             return math.sqrt(max(1, self.warmup) / (step + 1))
         if self.name == "step":
             return self.gamma ** (step // self.every)
+        if self.name == "poly":  # of all steps, warm-up included: it begins below 1, as in NVIDIA's BERT
+            return (1 - min(1.0, step / self.total)) ** self.power
         progress = min(1.0, (step - self.warmup) / max(1, self.total - self.warmup))
         share = 1 - progress if self.name == "linear" else (1 + math.cos(math.pi * progress)) / 2
         return self.floor + (1 - self.floor) * share

@@ -69,5 +69,8 @@ class Task:
         return None
 
     def flops_per_sample(self):
-        """(model FLOP of one training sample, formula's name), or None where nobody has counted."""
+        """(model FLOP of one training sample, formula's name), or None where nobody has counted.
+
+        Asked before the data is open, and again at the first epoch: what the data shows replaces an estimate.
+        """
         return None

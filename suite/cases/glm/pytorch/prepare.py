@@ -77,7 +77,7 @@ def prepare_checkpoint(options: argparse.Namespace) -> None:
 
 def prepare_phrases(options: argparse.Namespace) -> None:
     """The packed phrases of the preset mini, again from the CLDR in babel 2.19."""
-    target = (options.data_dir or HERE / "data") / "cldr_en_de.tsv.xz"
+    target = _own_dir(options) / "cldr_en_de.tsv.xz"
     print(f"{target}: {phrases.write(target)} phrases")
 
 
@@ -85,7 +85,7 @@ def prepare_tokenizer(options: argparse.Namespace) -> None:
     """The tokenizer of the preset mini, again from the training part of the packed phrases."""
     mini = tomllib.loads((HERE / "case.toml").read_text(encoding="utf-8"))["preset"]["mini"]["params"]
     train, _ = cloze.read_phrases(HERE / "data" / "cldr_en_de.tsv.xz")
-    target = (options.data_dir or HERE / "data") / "tokenizer.json"
+    target = _own_dir(options) / "tokenizer.json"
     cloze.train_tokenizer(train, mini["vocab_size"]).save(str(target), pretty=False)
     print(f"{target}: {mini['vocab_size']} tokens")
 
@@ -94,6 +94,11 @@ def _data_dir(options: argparse.Namespace) -> Path:
     if options.data_dir is None or not options.data_dir.is_dir():
         raise RunProblem(f"--data-dir {options.data_dir} is no folder: name the data folder of glm")
     return options.data_dir
+
+
+def _own_dir(options: argparse.Namespace) -> Path:
+    """Where the files of the preset mini go: into the repository, unless a folder is named."""
+    return HERE / "data" if options.data_dir is None else _data_dir(options)
 
 
 JOBS = {

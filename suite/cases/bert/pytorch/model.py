@@ -1,0 +1,244 @@
+"""BERT: a transformer that reads a pair of segments in both directions, and two heads that ask what it understood.
+
+Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding", NAACL 2019. One head
+says which words stood at masked places, scored over the vocabulary there and nowhere else; the other says whether the
+second segment follows the first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+PAD = 0
+"""Token of what is left of a row, and label of a place where nothing was masked."""
+ABSENT = -1
+"""Label of a sequence that only fills the shape of a batch."""
+MULTIPLE = 8
+"""The table of words has a multiple of this many rows: matrix units take no other width at full speed."""
+
+Attention = Callable[[Tensor, Tensor, Tensor, "Tensor | None", float], Tensor]
+"""(query, key, value, bias, dropout) -> context: all [R, heads, T, head_dim]; bias [R, 1, 1 or T, T], or None."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The sizes that make one BERT; every field is a parameter of case.toml."""
+
+    vocab_size: int
+    hidden_size: int
+    feed_size: int
+    num_layers: int
+    num_heads: int
+    max_positions: int
+    dropout: float
+    attention_dropout: float
+    init_std: float
+    norm_first: bool
+    position_init: str
+    activation_checkpointing: bool
+
+    @classmethod
+    def of(cls, params: Mapping[str, object]) -> Shape:
+        """The shape that the planned parameters describe."""
+        return cls(**{field.name: params[field.name] for field in fields(cls)})
+
+    @property
+    def words(self) -> int:
+        """Rows of the table of words: the vocabulary, rounded up."""
+        return -(-self.vocab_size // MULTIPLE) * MULTIPLE
+
+    def parameters(self) -> int:
+        """How many parameters the model has; the output is tied to the table of words."""
+        d, f = self.hidden_size, self.feed_size
+        embeddings = (self.words + self.max_positions + 2) * d + 2 * d
+        layers = self.num_layers * (4 * d * d + 4 * d + 2 * d * f + d + f + 4 * d)
+        heads = (d * d + d) + 2 * (d + 1) + (d * d + 3 * d) + self.words
+        return embeddings + layers + heads + (2 * d if self.norm_first else 0)
+
+    def training_flops(self, tokens: float, pairs: float, predicted: float) -> float:
+        """FLOP to train on one sequence: three times the forward pass, two for each multiply-accumulate.
+
+        `tokens` pass through the layers, `pairs` of query and key are scored, `predicted` places are asked for.
+        """
+        d, f = self.hidden_size, self.feed_size
+        layer = (8 * d * d + 4 * d * f) * tokens + 4 * d * pairs
+        heads = (2 * d * d + 2 * d * self.vocab_size) * predicted + 2 * d * d + 4 * d
+        return 3 * (self.num_layers * layer + heads)
+
+
+class Judged(NamedTuple):
+    """What the two heads make of a batch."""
+
+    masked_loss: Tensor
+    """[B, P] -log p of what was masked, float32; 0 where nothing was."""
+    next_loss: Tensor
+    """[B] -log p of the right answer to "does it follow", float32; 0 for an absent sequence."""
+    masked_right: Tensor | None
+    """[B, P] the likeliest word is the right one; only where the model evaluates."""
+    next_right: Tensor | None
+
+
+def standard_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
+    """Softmax attention by whichever fused kernel of the framework takes this bias; without one, the fastest."""
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
+
+
+def visibility(owner: Tensor, shared: bool, dtype: torch.dtype) -> Tensor:
+    """0 where a query may look and -inf elsewhere, from the sequence that owns each place [R, T]; 0 is padding.
+
+    Where rows are `shared`, a token sees its own sequence: [R, 1, T, T]. Else one line a row hides the padding from all
+    its queries: [R, 1, 1, T]. Padding sees something too, or a softmax over nothing would spread its NaN.
+    """
+    seen = owner[:, :, None] == owner[:, None, :] if shared else (owner != PAD)[:, None, :]
+    return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, float("-inf"))[:, None]
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """The dtype in which the next product will be computed: autocast's, where it is on."""
+    kind = x.device.type
+    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+
+
+class Norm(nn.LayerNorm):
+    """Layer norm, computed in float32 and handed on in the dtype of the next product: half the memory to move."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x).to(compute_dtype(x))
+
+
+class Layer(nn.Module):
+    """Self-attention, then a feed-forward network. Each is added to its input; the norm follows, or stands before it."""
+
+    def __init__(self, shape: Shape, attention: Attention) -> None:
+        super().__init__()
+        d = shape.hidden_size
+        self.heads = shape.num_heads
+        self.norm_first = shape.norm_first
+        self.attention = attention
+        self.attention_dropout = shape.attention_dropout
+        self.query_key_value = nn.Linear(d, 3 * d)
+        self.attention_out = nn.Linear(d, d)
+        self.attention_norm = Norm(d, eps=1e-12)
+        self.feed_in = nn.Linear(d, shape.feed_size)
+        self.feed_out = nn.Linear(shape.feed_size, d)
+        self.feed_norm = Norm(d, eps=1e-12)
+        self.dropout = nn.Dropout(shape.dropout)
+
+    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        if self.norm_first:
+            x = x + self.dropout(self._attend(self.attention_norm(x), bias))
+            return x + self.dropout(self._feed(self.feed_norm(x)))
+        x = self.attention_norm(x + self.dropout(self._attend(x, bias)))
+        return self.feed_norm(x + self.dropout(self._feed(x)))
+
+    def _attend(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        rows, length, d = x.shape
+        heads = self.query_key_value(x).view(rows, length, 3, self.heads, d // self.heads)
+        query, key, value = (part.transpose(1, 2) for part in heads.unbind(2))
+        context = self.attention(query, key, value, bias, self.attention_dropout if self.training else 0.0)
+        return self.attention_out(context.transpose(1, 2).reshape(rows, length, d))
+
+    def _feed(self, x: Tensor) -> Tensor:
+        return self.feed_out(F.gelu(self.feed_in(x)))
+
+
+class Bert(nn.Module):
+    """A batch of rows in, the judgement of both heads out."""
+
+    def __init__(self, shape: Shape, attention: Attention = standard_attention) -> None:
+        super().__init__()
+        self.shape = shape
+        d = shape.hidden_size
+        self.words = nn.Embedding(shape.words, d)
+        self.positions = nn.Embedding(shape.max_positions, d)
+        self.segments = nn.Embedding(2, d)
+        self.embedding_norm = Norm(d, eps=1e-12)
+        self.dropout = nn.Dropout(shape.dropout)
+        self.layers = nn.ModuleList(Layer(shape, attention) for _ in range(shape.num_layers))
+        self.last_norm = Norm(d, eps=1e-12) if shape.norm_first else nn.Identity()
+        self.pooler = nn.Linear(d, d)
+        self.next_sentence = nn.Linear(d, 2)
+        self.masked_dense = nn.Linear(d, d)
+        self.masked_norm = Norm(d, eps=1e-12)
+        self.masked_bias = nn.Parameter(torch.zeros(shape.words))
+        self._initialise()
+
+    def forward(
+        self,
+        tokens: Tensor,
+        segments: Tensor,
+        first: Tensor,
+        masked_places: Tensor,
+        masked_ids: Tensor,
+        next_sentence: Tensor,
+        positions: Tensor | None = None,
+        owner: Tensor | None = None,
+    ) -> Judged:
+        """`tokens` `segments` [R, T]; of B sequences, the place of the `first` token [B] and the masked ones [B, P].
+
+        Places count through all rows, as in a flattened [R * T]. `positions` [R, T] are given where sequences share
+        rows, `owner` [R, T] also where rows have padding: without them every row is one full sequence.
+        """
+        x = self._embed(tokens, segments, positions)
+        bias = None if owner is None else visibility(owner, positions is not None, compute_dtype(x))
+        for layer in self.layers:
+            if self.shape.activation_checkpointing and self.training:
+                x = checkpoint(layer, x, bias, use_reentrant=False)
+            else:
+                x = layer(x, bias)
+        flat = self.last_norm(x).flatten(0, 1)
+        masked_loss, masked_right = self._judge(self._masked_scores(flat[masked_places.flatten()]), masked_ids, PAD)
+        next_scores = self.next_sentence(torch.tanh(self.pooler(flat[first])))
+        next_loss, next_right = self._judge(next_scores, next_sentence, ABSENT)
+        return Judged(masked_loss, next_loss, masked_right, next_right)
+
+    def _embed(self, tokens: Tensor, segments: Tensor, positions: Tensor | None) -> Tensor:
+        """The sum of three embeddings, normalised.
+
+        Where it can, it avoids look-ups: thousands of equal indices into few rows make a slow gradient.
+        """
+        place = self.positions.weight[: tokens.shape[1]] if positions is None else self.positions(positions)
+        one, other = self.segments.weight
+        x = self.words(tokens) + place + (one + segments[..., None].to(one.dtype) * (other - one))
+        return self.dropout(self.embedding_norm(x))
+
+    def _masked_scores(self, x: Tensor) -> Tensor:
+        """Scores of the vocabulary for each [places, d]."""
+        return F.linear(self.masked_norm(F.gelu(self.masked_dense(x))), self.words.weight, self.masked_bias)
+
+    def _judge(self, scores: Tensor, labels: Tensor, absent: int) -> tuple[Tensor, Tensor | None]:
+        """(loss, whether the best score is the right one) in the shape of `labels`; 0 and False where `absent`."""
+        loss = F.cross_entropy(scores.float(), labels.flatten(), ignore_index=absent, reduction="none")
+        if self.training:
+            return loss.view(labels.shape), None
+        # A score that is not a number is never right, whatever argmax makes of it.
+        right = (scores.argmax(-1) == labels.flatten()) & (labels.flatten() != absent) & scores.isfinite().all(-1)
+        return loss.view(labels.shape), right.view(labels.shape)
+
+    def _initialise(self) -> None:
+        """Normal weights, no biases, as published; or positions that near places share from the start."""
+        std = self.shape.init_std
+        for name, parameter in self.named_parameters():
+            if parameter.dim() > 1:
+                nn.init.normal_(parameter, std=std)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        if self.shape.position_init == "sinusoid":
+            _sinusoid_(self.positions.weight, std)
+
+
+@torch.no_grad()
+def _sinusoid_(weight: Tensor, std: float) -> None:
+    """Sines and cosines of standard deviation `std`: near places start alike, which a short training cannot learn."""
+    count, d = weight.shape
+    angle = torch.arange(count)[:, None] * 10000 ** (-torch.arange(0, d, 2) / d)
+    weight[:, 0::2] = math.sqrt(2) * std * torch.sin(angle)
+    weight[:, 1::2] = math.sqrt(2) * std * torch.cos(angle)
