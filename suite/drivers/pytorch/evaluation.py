@@ -11,9 +11,11 @@ def evaluate(task, model, precision, group):
     """{name: value} over all ranks' shards, equal on every rank. The model is in training mode afterwards."""
     model.eval()
     with torch.no_grad(), precision.autocast():
-        shares = {name: (float(top), float(bottom)) for name, (top, bottom) in task.evaluate(model).items()}
+        share = task.evaluate(model)
     model.train()
-    everyone = group.gather(shares)
+    if not isinstance(share, dict):
+        return task.combine(group.gather(share))
+    everyone = group.gather({name: (float(top), float(bottom)) for name, (top, bottom) in share.items()})
     names = sorted(everyone[0])
     if any(sorted(other) != names for other in everyone):
         raise RunProblem("the ranks evaluated different metrics: Task.evaluate must name the same ones on every rank")

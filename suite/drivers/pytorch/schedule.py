@@ -4,7 +4,7 @@ import math
 
 from suite.drivers.events import RunProblem
 
-NAMES = ("constant", "linear", "cosine", "inverse_sqrt", "step", "poly")
+NAMES = ("constant", "linear", "cosine", "inverse_sqrt", "step", "milestones", "poly")
 
 
 class Schedule:
@@ -23,6 +23,9 @@ class Schedule:
             self.every, self.gamma = params["lr_step_every"], params["lr_step_gamma"]
             if self.every < 1:
                 raise RunProblem(f"lr_step_every = {self.every} must be at least 1: change params.lr_step_every")
+        if self.name == "milestones":
+            self.gamma = params["lr_gamma"]
+            self.milestones = [samples / global_batch for samples in params["lr_milestones"]]
 
     def __call__(self, step):
         if step < self.warmup:
@@ -33,6 +36,8 @@ class Schedule:
             return math.sqrt(max(1, self.warmup) / (step + 1))
         if self.name == "step":
             return self.gamma ** (step // self.every)
+        if self.name == "milestones":
+            return self.gamma ** sum(step >= milestone for milestone in self.milestones)
         if self.name == "poly":  # of all steps, warm-up included: it begins below 1, as in NVIDIA's BERT
             return (1 - min(1.0, step / self.total)) ** self.power
         progress = min(1.0, (step - self.warmup) / max(1, self.total - self.warmup))

@@ -60,8 +60,13 @@ class Task:
         """Metrics as {name: (numerator, denominator)} of this rank's disjoint shard of the evaluation set.
 
         The driver puts the model into eval mode without gradients, sums both over the ranks, and divides:
-        exact also for uneven shards.
+        exact also for uneven shards. A measure that is no ratio of sums gives a list of records instead, plain values
+        and NumPy arrays, for `combine`.
         """
+        raise NotImplementedError
+
+    def combine(self, everyone):
+        """{name: value} from the lists of records that all ranks' `evaluate` gave, in the order of the ranks."""
         raise NotImplementedError
 
     def parameter_groups(self, model):

@@ -27,7 +27,9 @@ def read_text(path: Path) -> str:
         with lzma.open(path, "rt", encoding="utf-8") as file:
             return " ".join(file.read().lower().split())
     except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
-        raise RunProblem(f"{path} cannot be read as text packed by xz ({error}): take it from the repository") from error
+        raise RunProblem(
+            f"{path} cannot be read as text packed by xz ({error}): take it from the repository"
+        ) from error
 
 
 class Characters:
@@ -45,7 +47,9 @@ class Characters:
         encoded = np.array([table.get(letter, UNKNOWN) for letter in text], dtype=np.int64)
         self.train, self.reserved = encoded[:cut], encoded[cut:]
         if len(self.reserved) < 2 * self._span:
-            raise RunProblem(f"the text has {len(text)} characters, too few for sequences of {length}: use a longer one")
+            raise RunProblem(
+                f"the text has {len(text)} characters, too few for sequences of {length}: use a longer one"
+            )
 
     @property
     def _span(self) -> int:
@@ -82,7 +86,5 @@ class Characters:
         tokens[:, 1 : half + 1] = span[:, :half]
         tokens[:, half + 2 : -1] = second
         segments = np.broadcast_to(np.arange(self.length) > half + 1, tokens.shape)
-        hidden, places, ids = hide(
-            tokens, tokens >= FIRST, np.full(count, self.predictions), self.words, random
-        )
+        hidden, places, ids = hide(tokens, tokens >= FIRST, np.full(count, self.predictions), self.words, random)
         return from_padded(hidden, segments, np.full(count, self.length), places, ids, swapped)

@@ -40,7 +40,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--masked", type=float, default=0.15, help="share of the tokens that are hidden")
     parser.add_argument("--seed", type=int, default=12345)
     parser.add_argument("--shards", type=int, default=1, help="number of training files")
-    parser.add_argument("--held-out", type=float, default=0.05, help="share of the documents, the last ones, to evaluate")
+    parser.add_argument(
+        "--held-out", type=float, default=0.05, help="share of the documents, the last ones, to evaluate"
+    )
     return parser
 
 
@@ -66,7 +68,9 @@ def prepare(options: argparse.Namespace, params: dict[str, object]) -> None:
     mixed = random.permutation(len(made))
     parts = [[made[i] for i in part] for part in np.array_split(mixed, options.shards)]
     for number, part in enumerate(parts):
-        _write(options, params, vocabulary, part, folder / str(params["train_data"]) / f"training_{number}.hdf5", random)
+        _write(
+            options, params, vocabulary, part, folder / str(params["train_data"]) / f"training_{number}.hdf5", random
+        )
     _write(options, params, vocabulary, asked, folder / str(params["eval_data"]) / "test_0.hdf5", random)
 
 

@@ -93,7 +93,12 @@ def join(parts: Sequence[Sequences]) -> Sequences:
 
 
 def from_padded(
-    tokens: np.ndarray, segments: np.ndarray, lengths: np.ndarray, places: np.ndarray, ids: np.ndarray, next_class: np.ndarray
+    tokens: np.ndarray,
+    segments: np.ndarray,
+    lengths: np.ndarray,
+    places: np.ndarray,
+    ids: np.ndarray,
+    next_class: np.ndarray,
 ) -> Sequences:
     """From matrices with one sequence a row. A place of 0 is padding: [CLS] is never masked."""
     real = np.arange(tokens.shape[1]) < lengths[:, None]

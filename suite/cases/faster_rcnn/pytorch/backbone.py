@@ -16,7 +16,7 @@ EXPANSION = 4
 """A bottleneck's output is this many times as wide as its inner layers."""
 STAGES = ("layer1", "layer2", "layer3", "layer4")
 RESIDUAL_SCALE = 0.3
-"""Of the last norm of a block without pre-trained statistics: sixteen blocks then grow a signal twofold, not 256-fold."""
+"""Of a block's last norm without pre-trained statistics: sixteen blocks then grow a signal twofold, not 256-fold."""
 
 
 class FrozenNorm(nn.Module):

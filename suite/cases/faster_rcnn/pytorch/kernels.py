@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import operators
 import torch
 from torch import Tensor
@@ -16,20 +18,20 @@ except (ImportError, RuntimeError):  # RuntimeError: built for another PyTorch
 CHOICES = ("auto", "torch", "torchvision")
 
 
-def choose(name: str) -> dict[str, object]:
-    """The standard slots by the parameter `operators`: `auto` takes torchvision's where it can be imported."""
+def choose(name: str, slots: Mapping[str, object]) -> dict[str, object]:
+    """The slots after the parameter `operators` had its say: `auto` takes torchvision's where it can be imported.
+
+    What a vendor put into a slot stays.
+    """
     if name not in CHOICES:
         raise RunProblem(f"operators = {name!r} is not one of {', '.join(CHOICES)}: change params.operators")
     if name == "torchvision" and ops is None:
         raise RunProblem("operators = 'torchvision', which cannot be imported here: install it or set 'torch'")
-    if name == "torch" or ops is None:
-        return {"suppress": operators.suppress, "pool": operators.pool}
-    return {"suppress": suppress, "pool": pool}
+    own = {} if name == "torch" or ops is None else {operators.suppress: suppress, operators.pool: pool}
+    return {slot: own.get(filled, filled) for slot, filled in slots.items()}
 
 
-def suppress(
-    boxes: Tensor, real: Tensor, threshold: float, rounds: int = 0, labels: Tensor | None = None
-) -> Tensor:
+def suppress(boxes: Tensor, real: Tensor, threshold: float, rounds: int = 0, labels: Tensor | None = None) -> Tensor:
     """As operators.suppress with `rounds` 0, one call an image."""
     kept = torch.zeros_like(real)
     count = boxes.shape[-2]

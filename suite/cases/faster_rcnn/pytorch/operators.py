@@ -18,9 +18,7 @@ SAMPLES = 2
 """Points along each side of a bin whose mean is the bin's value."""
 
 
-def suppress(
-    boxes: Tensor, real: Tensor, threshold: float, rounds: int = 0, labels: Tensor | None = None
-) -> Tensor:
+def suppress(boxes: Tensor, real: Tensor, threshold: float, rounds: int = 0, labels: Tensor | None = None) -> Tensor:
     """[B, L, K]: which of each group's K boxes [B, L, K, 4] survive greedy suppression; best first.
 
     A box falls to a survivor before it that overlaps it by more than `threshold` (and has its label). Boxes that are
