@@ -20,9 +20,22 @@ def main() -> None:
         test.write_text("def test_nothing():\n    pass\n")
         bare = [*pytest, "-p", "no:cacheprovider", "--collect-only", "-q", "-c", "/dev/null", str(test)]
         for vendor in ("cpu", "nvidia"):
-            ours = [*pytest, str(ROOT / "suite"), "--rootdir", str(ROOT), "-c", str(ROOT / "pytest.ini"), "--collect-only", "-q"]
+            ours = [
+                *pytest,
+                str(ROOT / "suite"),
+                "--rootdir",
+                str(ROOT),
+                "-c",
+                str(ROOT / "pytest.ini"),
+                "--collect-only",
+                "-q",
+            ]
             machine = ["--machine", "H200"] if vendor == "nvidia" else []
-            pair = side_by_side(lambda o=ours, v=vendor, m=machine: timed([*o, "--vendor", v, *m, "-k", "glm"]), lambda: timed(bare), rounds)
+            pair = side_by_side(
+                lambda o=ours, v=vendor, m=machine: timed([*o, "--vendor", v, *m, "-k", "glm"]),
+                lambda: timed(bare),
+                rounds,
+            )
             print(pair.line(f"pytest suite --collect-only --vendor {vendor}", "pytest on one empty test"))
 
 

@@ -44,7 +44,9 @@ def main() -> None:
         run = next((scratch / "first").glob("*/r1"))
         numbers = iter(range(1000))
         pair = side_by_side(
-            lambda: suite(scratch / f"suite{next(numbers)}"), lambda: bare(run, scratch / f"bare{next(numbers)}"), rounds
+            lambda: suite(scratch / f"suite{next(numbers)}"),
+            lambda: bare(run, scratch / f"bare{next(numbers)}"),
+            rounds,
         )
     print(pair.line("pytest suite", "bare torchrun"))
 

@@ -182,6 +182,7 @@ class ReportsPlugin:
         """Catch what was told after the summary, and an exit status that changed."""
         if self.reporter is not None and self.controls and self.session is not None:
             self._finish(self.reporter, self.session)
+            self.reporter.close()
 
     def _finish(self, reporter: Reporter, session: pytest.Session) -> None:
         status = int(session.exitstatus)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from reports.json_report import write_result, write_session
 from reports.junit import FILE_NAME as JUNIT_FILE
 from reports.junit import write_junit
 from reports.load import load, parsed
+from reports.reserve import Reserve
 from suite.errors import UsageProblem
 from suite.result import Result
 
@@ -33,6 +35,7 @@ class Reporter:
         self.outcomes: dict[str, str] = {}
         """Plan id -> its last status told in this process; empty: started."""
         self._journal = JournalWriter(folder, worker)
+        self._reserve = Reserve(folder)
         self._problems: dict[str, None] = {}
         self._loaded: dict[Path, tuple[tuple[int, int], Result]] = {}
         self._selected = 0
@@ -74,6 +77,8 @@ class Reporter:
         """Make session.json and junit.xml say what the journals say; `live`: only if that is cheap, and then None."""
         if live and self._selected > LIVE_PLANS:
             return None
+        if live:
+            self._reserve.hold()
         gathered = gather(self.folder, self.unwritten, self._load_result)
         self._selected = len(gathered.report.selected)
         self.stale = False
@@ -81,9 +86,18 @@ class Reporter:
         self._write(JUNIT_FILE, partial(write_junit, gathered.report, self.folder / JUNIT_FILE))
         return gathered
 
+    def close(self) -> None:
+        """The session is over: what was kept in reserve is given back."""
+        self._reserve.give_up()
+
     def _write(self, name: str, write: Callable[[], None]) -> None:
         try:
-            write()
+            try:
+                write()
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not self._reserve.give_up():
+                    raise
+                write()
         except OSError as error:
             self.add_problems([f"{self.folder / name}: cannot be written ({error.strerror or error})"])
 

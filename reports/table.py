@@ -16,7 +16,7 @@ def table(results: Sequence[Result]) -> str:
     """One row a result, its numbers against their thresholds, and under it a line for each that did not simply pass."""
     from tabulate import tabulate  # imported here: `pytest --help` and collection never need it
 
-    rows = [_row(result) for result in results]
+    rows = [cells_of(result) for result in results]
     lines = [tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True)]
     notes = [note for result in results for note in _notes(result)]
     return "\n".join([*lines, "", *notes] if notes else lines)
@@ -30,7 +30,8 @@ def summary(results: Sequence[Result]) -> str:
     return ", ".join(f"{count} {status}" for status, count in counts.items() if count) or "no plan"
 
 
-def _row(result: Result) -> tuple[str, ...]:
+def cells_of(result: Result) -> tuple[str, ...]:
+    """One row, as in HEADERS."""
     return (
         result.id,
         _outcome(result),

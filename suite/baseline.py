@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from suite.baseline_file import MAX_FILES, Baseline, approved
 from suite.events import is_plain_file
 from suite.harness_log import HarnessLog
 from suite.measure import measure
@@ -14,9 +15,6 @@ from suite.metrics import metric_of
 from suite.plan import Plan
 from suite.result import Base, Result
 from suite.run_folders import newest_attempts
-
-MAX_FILES = 10_000
-"""Files looked at below a folder of baselines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +42,9 @@ def find_base(plan: Plan, folder: Path, log: HarnessLog, baselines: Sequence[Pat
     for path in baselines:
         for result in _results(path):
             if found := _from_result(plan, plan.base, result, path):
+                return found
+        for file, baseline in approved(path) if path.suffix != ".json" else ():
+            if found := _from_baseline(plan, plan.base, baseline, file):
                 return found
     return _lost(plan, plan.base, place, f"the base {plan.base.id} was not run, and no baseline has its plan_digest")
 
@@ -82,9 +83,21 @@ def _from_result(plan: Plan, base: Plan, result: Result, path: Path) -> FoundBas
     return FoundBase(_base(plan, base, metric.values, str(path), f"from {path.name}: {plan.base_note}".rstrip(": ")))
 
 
+def _from_baseline(plan: Plan, base: Plan, baseline: Baseline, path: Path) -> FoundBase | None:
+    """An approved baseline of the same plan_digest that holds the metric."""
+    metric = baseline.metric.get(plan.speedup_metric)
+    if baseline.plan_digest != base.plan_digest or metric is None or not metric.values or min(metric.values) <= 0:
+        return None
+    note = f"approved baseline {path.name}, measured in session {baseline.source}"
+    return FoundBase(_base(plan, base, metric.values, str(path), note))
+
+
 def _results(path: Path) -> Iterator[Result]:
     """Results in a file, a folder of baselines, or a results folder; what is no result is passed over."""
-    paths = [path] if path.is_file() else sorted(islice(path.rglob("*.json"), MAX_FILES)) if path.is_dir() else []
+    if path.is_dir():
+        paths = sorted(islice(path.rglob("*.json"), MAX_FILES))
+    else:
+        paths = [path] if path.is_file() and path.suffix != ".toml" else []
     for file in paths:
         if not is_plain_file(file):
             continue

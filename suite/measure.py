@@ -16,6 +16,7 @@ from suite.consistency import (
     check_witness,
     expected_streams,
 )
+from suite.contamination import contamination
 from suite.curve import points, thinned
 from suite.events import BadEvents, finite
 from suite.harness_log import HarnessLog, bad_exit, read_harness, read_object
@@ -151,7 +152,18 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
     check_seals(run_dir, harness.seals)
     if not first.windows:
         raise BadEvents("events/rank0.jsonl: not one step of training")
+    _check_alone(plan, run_dir, first)
     reading.totals = totals
+
+
+def _check_alone(plan: Plan, run_dir: Path, first: RankStream) -> None:
+    """Raise _Lost where a device that must be ours alone was not, from run_start to run_stop."""
+    start, stop = first.first("run_start"), first.stop
+    if plan.exclusive and start is not None and stop is not None and first.header.has("t_wall"):
+        to_wall = first.header.number("t_wall") - first.header.t
+        void = contamination(run_dir, (start.t + to_wall, stop.t + to_wall))
+        if void is not None:
+            raise _Lost(void)
 
 
 def _seen_by_harness(plan: Plan, run_dir: Path, harness: HarnessLog) -> Outcome | None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import pydantic_core
 
@@ -33,34 +35,77 @@ class MonitorSummary:
     utilisation: float | None
     memory_bytes: float | None
     devices: int
+    energy_source: str = ""
+    """`counter`, `samples`, or `counter and samples`; empty where there is no energy."""
+    period_s: float | None = None
+    """Median time between two samples of one device, as it really was."""
 
 
-def summarise_monitor(run_dir: Path, start: float, stop: float, devices: int) -> MonitorSummary:
+def summarise_monitor(
+    run_dir: Path, start: float, stop: float, devices: int, *, scope: str = "unknown", per_board: int = 1
+) -> MonitorSummary:
     """Samples with start <= t_wall <= stop. Power and energy need all `devices` of the run: a part is not the whole.
 
     Energy is the difference of the devices' own counters, scaled from the sampled part to the window; where there is no
-    counter, mean power times the window. A counter that stands still or goes back is no counter.
+    counter, mean power times the window. A counter that stands still or goes back is no counter. What several devices
+    report of one board (scope `board`, `per_board` devices) or of one node (scope `node`) is counted once.
     """
     found: dict[str, DeviceSamples] = {}
     for path in sorted(run_dir.glob("monitor*.jsonl")):
-        for t_wall, identity, sample in _samples(path):
+        for t_wall, identity, sample in samples(path):
             if start <= t_wall <= stop:
                 _add(found.setdefault(f"{path.name} {identity}", DeviceSamples()), t_wall, sample)
     window = stop - start
-    powers = [_mean_power(device, window) for device in found.values()]
-    energies = [_energy(device, window) for device in found.values()]
+    shares = _shares(list(found), scope, per_board)
+    powers = {name: _mean_power(device, window) for name, device in found.items()}
+    energies = {name: _energy(device, window) for name, device in found.items()}
+    sources = sorted({energy[1] for energy in energies.values() if energy is not None})
+    gaps = [gap for device in found.values() for gap in _gaps(device)]
     whole = len(found) == devices
     utilisations = [sum(d.utilisation) / len(d.utilisation) for d in found.values() if d.utilisation]
     return MonitorSummary(
-        power_w=_sum(powers) if whole else None,
-        energy_j=_sum(energies) if whole else None,
+        power_w=_sum_of(shares, powers) if whole else None,
+        energy_j=_sum_of(shares, {name: energy and energy[0] for name, energy in energies.items()}) if whole else None,
         utilisation=sum(utilisations) / len(utilisations) if utilisations else None,
         memory_bytes=max((max(d.memory) for d in found.values() if d.memory), default=None),
         devices=len(found),
+        energy_source=" and ".join(sources) if whole else "",
+        period_s=median(gaps) if gaps else None,
     )
 
 
-def _samples(path: Path) -> Iterator[tuple[float, str, dict[str, object]]]:
+def _shares(names: Sequence[str], scope: str, per_board: int) -> list[list[str]]:
+    """The devices that report the same watts; a node's come in the order of the bus, so neighbours share a board."""
+    if scope not in ("board", "node"):
+        return [[name] for name in names]
+    nodes: dict[str, list[str]] = {}
+    for name in names:
+        nodes.setdefault(name.partition(" ")[0], []).append(name)
+    size = {node: len(members) if scope == "node" else per_board for node, members in nodes.items()}
+    return [
+        members[begin : begin + size[node]]
+        for node, members in nodes.items()
+        for begin in range(0, len(members), size[node])
+    ]
+
+
+def _sum_of(shares: Sequence[Sequence[str]], values: Mapping[str, float | None]) -> float | None:
+    """Each share once, as the mean of those of its devices that report; None where a share has no such device."""
+    total = 0.0
+    for share in shares:
+        present = [value for name in share if (value := values[name]) is not None]
+        if not present:
+            return None
+        total += sum(present) / len(present)
+    return total if shares else None
+
+
+def _gaps(device: DeviceSamples) -> list[float]:
+    times = [t for t, _ in device.power or device.energy]
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+def samples(path: Path) -> Iterator[tuple[float, str, dict[str, object]]]:
     """(wall time, device id, values) of each readable line; a monitor never spoils a run, so bad lines are left out."""
     if not is_plain_file(path):
         return
@@ -98,20 +143,15 @@ def _mean_power(device: DeviceSamples, window: float) -> float | None:
     return total / len(device.power)
 
 
-def _energy(device: DeviceSamples, window: float) -> float | None:
+def _energy(device: DeviceSamples, window: float) -> tuple[float, str] | None:
+    """(joules in the window, where they come from)."""
     if _covers(device.energy, window):
         (t0, first), (t1, last) = device.energy[0], device.energy[-1]
         if last > first and t1 > t0:
-            return (last - first) / (t1 - t0) * window
+            return (last - first) / (t1 - t0) * window, "counter"
     power = _mean_power(device, window)
-    return None if power is None else power * window
+    return None if power is None else (power * window, "samples")
 
 
 def _covers(samples: list[tuple[float, float]], window: float) -> bool:
     return bool(samples) and window > 0 and samples[-1][0] - samples[0][0] >= COVERAGE * window
-
-
-def _sum(values: list[float | None]) -> float | None:
-    """The sum, or None where one is missing or there is nothing to add."""
-    present = [value for value in values if value is not None]
-    return sum(present) if present and len(present) == len(values) else None

@@ -186,6 +186,8 @@ class Plan(Record):
     sabotage: str | None = None
 
     device: DeviceSpec
+    exclusive: bool = False
+    """A foreign process on a leased device in the timed window voids the measurement."""
     machine_facts: Machine
     slots: tuple[Step, ...] = ()
     case_dir: Path

@@ -176,6 +176,7 @@ class Resolver:
             seeds=tuple(derive_seed(request.seed, str(case), n) for n in range(1, choice.repeat + 1)),
             sabotage=sabotage,
             device=vendor.spec.device,
+            exclusive=vendor.spec.exclusive,
             machine_facts=vendor.machine(choice.machine),
             slots=steps,
             case_dir=case.path,

@@ -35,7 +35,7 @@ def run_metrics(
     _add_counts(first, totals, curve, numbers)
     _add_whole(first, totals, numbers)
     _add_utilisation(plan, first, numbers, missing, facts)
-    _add_devices(plan, run_dir, first, totals, numbers)
+    _add_devices(plan, run_dir, first, totals, numbers, facts)
     in_sync, why = totals.in_sync()
     if plan.world_size > 1 and in_sync is not None:
         numbers["ranks_in_sync"] = float(in_sync)
@@ -136,7 +136,9 @@ def _add_utilisation(
         facts["mfu"] = {"formula": start.text("flops_formula"), "dtype": dtype, "peak_tflops": peak}
 
 
-def _add_devices(plan: Plan, run_dir: Path, first: RankStream, totals: RankTotals, numbers: Numbers) -> None:
+def _add_devices(
+    plan: Plan, run_dir: Path, first: RankStream, totals: RankTotals, numbers: Numbers, facts: dict[str, object]
+) -> None:
     """Memory from the driver, else the monitor; power, energy and utilisation inside the train window only."""
     peaks = [mark.number("peak_bytes") for mark in first.all("memory") if mark.has("peak_bytes")]
     if peaks:
@@ -145,7 +147,15 @@ def _add_devices(plan: Plan, run_dir: Path, first: RankStream, totals: RankTotal
     if start is None or end is None or not first.header.has("t_wall"):
         return
     to_wall = first.header.number("t_wall") - first.header.t
-    seen = summarise_monitor(run_dir, start.t + to_wall, end + to_wall, plan.world_size)
+    machine = plan.machine_facts
+    seen = summarise_monitor(
+        run_dir,
+        start.t + to_wall,
+        end + to_wall,
+        plan.world_size,
+        scope=machine.power_scope,
+        per_board=machine.devices_per_board,
+    )
     if seen.memory_bytes is not None:
         numbers.setdefault("memory_peak_gib", seen.memory_bytes / GIB)
     if seen.power_w is not None:
@@ -154,5 +164,11 @@ def _add_devices(plan: Plan, run_dir: Path, first: RankStream, totals: RankTotal
         numbers["gpu_utilisation_mean"] = seen.utilisation
     if seen.energy_j is not None:
         numbers["energy_j"] = seen.energy_j
+        facts["power"] = {
+            "scope": machine.power_scope,
+            "devices_per_board": machine.devices_per_board,
+            "energy_source": seen.energy_source,
+            "period_s": None if seen.period_s is None else round(seen.period_s, 3),
+        }
         if samples := sum(totals.rank_samples):
             numbers["energy_per_sample_j"] = seen.energy_j / samples

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
+from suite.container_spec import VendorContainer
 from suite.outcome import CATEGORIES
 from suite.plan import Better, DeviceSpec, Evidence, Machine, Mode
 from suite.record import Record, Value
 from suite.spec_types import DataPath, Name, Param, Pattern, Positive, Preset, Text, TopologyText
+from suite.tool_spec import Tool
 
 WEEK_S = 7 * 24 * 3600
 """No case may allow itself more time to train."""
@@ -181,31 +183,30 @@ class Detect(Record):
     """PCI vendor ids, of display and accelerator classes only."""
 
 
-class Probe(Record):
+class Probe(Tool):
     """How the controller asks for the devices of its host."""
 
     method: Literal["nvml", "host", "command"] = "host"
-    command: tuple[str, ...] = ()
 
     @model_validator(mode="after")
-    def _has_command(self) -> Probe:
-        if self.method == "command" and not self.command:
-            raise ValueError("probe.command is missing: method 'command' needs an argument list")
+    def _has_tools(self) -> Probe:
+        if self.method == "command":
+            self.check_sources(before_devices=True)
         return self
 
 
-class Monitor(Record):
+class Monitor(Tool):
     """How utilisation, memory, power and temperature are sampled while a run lasts."""
 
     method: Literal["nvml", "proc", "command"] = "proc"
     period_s: Positive = 1.0
-    command: tuple[str, ...] = ()
-    format: Literal["", "json", "csv", "keyvalue", "table", "regex"] = ""
+    min_period_s: Annotated[float, Field(ge=0)] = 0.0
+    """The tools are not asked more often than this, whatever `period_s` says."""
 
     @model_validator(mode="after")
-    def _has_command(self) -> Monitor:
-        if self.method == "command" and not (self.command and self.format):
-            raise ValueError("monitor.command and monitor.format are needed by method 'command'")
+    def _has_tools(self) -> Monitor:
+        if self.method == "command":
+            self.check_sources(before_devices=False)
         return self
 
 
@@ -248,6 +249,7 @@ class VendorSpec(Record):
     probe: Probe = Probe()
     monitor: Monitor = Monitor()
     launch: Launch = Launch()
+    container: VendorContainer = VendorContainer()
     faults: tuple[Fault, ...] = ()
 
 

@@ -1,4 +1,4 @@
-"""The modules of the case bert/pytorch as its train.py sees them, without leaving names like `model` or `data` behind."""
+"""The modules of the case bert/pytorch as its train.py sees them, without leaving names like `model` behind."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+
+import numpy as np
 
 CASE_DIR = Path(__file__).resolve().parent.parent / "suite/cases/bert/pytorch"
 DATA_DIR = CASE_DIR / "data"
@@ -108,3 +110,22 @@ def losses(events: list[dict[str, Any]]) -> list[float]:
 def accuracies(events: list[dict[str, Any]]) -> list[float]:
     """The masked-word accuracy of every evaluation."""
     return [event["metrics"]["mlm_accuracy"] for event in events if event["event"] == "eval_result"]
+
+
+def random_sequences(lengths: list[int], seed: int = 0) -> Any:
+    """Random sequences of these lengths with up to five masked places each."""
+    random = np.random.default_rng(seed)
+    count, widest, length = len(lengths), max(lengths), np.array(lengths)
+    tokens = random.integers(5, 200, (count, widest))
+    allowed = (np.arange(widest) > 0) & (np.arange(widest) < length[:, None])
+    counts = random.integers(1, 6, count)
+    hidden, places, ids = CASE.masking.hide(tokens, allowed, counts, CASE.masking.Words(4, 5, 200), random)
+    segments = np.arange(widest) >= length[:, None] // 2
+    return CASE.sequences.from_padded(hidden, segments, length, places, ids, random.integers(0, 2, count))
+
+
+def as_lists(sequences: Any) -> list[tuple[Any, ...]]:
+    """One tuple a sequence: what it is, whatever holds it."""
+    names = ("tokens", "segments", "places", "ids", "next_class")
+    rows = (sequences.rows(i, i + 1) for i in range(len(sequences)))
+    return [tuple(tuple(np.ravel(getattr(row, name)).tolist()) for name in names) for row in rows]

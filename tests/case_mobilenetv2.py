@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -40,6 +42,15 @@ HOST = SimpleNamespace(pin=lambda batch: batch, to=lambda batch: batch, torch_de
 
 TINY = {"width": 0.25, "last_channels": 64, "image_size": 32, "num_classes": 4, "train_batch_size": 8}
 """The preset full with the sizes of a toy."""
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """On a busy host a second thread costs more than it gives, and one alone computes the same each time."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
 
 
 def params(preset: str = "full", **changes: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,9 +13,15 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from suite.drivers.events import RunProblem
 from suite.flops import FORMULAS, convolution
-from tests.case_mobilenetv2 import CASE, TINY, params, task
+from tests.case_mobilenetv2 import CASE, TINY, one_thread, params, task
 
 MobileNetV2, Shape = CASE.model.MobileNetV2, CASE.model.Shape
+
+
+@pytest.fixture(autouse=True, scope="module")
+def alone() -> Iterator[None]:
+    with one_thread():
+        yield
 
 
 @pytest.fixture
@@ -165,7 +172,7 @@ class Plain(torch.nn.Module):
 
 def test_a_second_writing_of_the_paper_gives_the_same_scores_and_gradients() -> None:
     torch.manual_seed(1)
-    shape = Shape.of(params(image_size=64, num_classes=7, dropout=0.0))
+    shape = Shape.of(params(image_size=32, num_classes=7, dropout=0.0))
     model = MobileNetV2(shape)
     other = copied(model, Plain(7)).double()
     model = model.double()

@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.contamination import contamination
 from fixtures.node import monitor, processes
 from fixtures.node.processes import parse_stat
+from suite.contamination import contamination
 from tests.launch_toy import until
 
 
@@ -71,7 +71,7 @@ def test_proc_samples_the_host_and_our_processes(tmp_path: Path) -> None:
     ("over", "sentence"),
     [
         ({"method": "nvml", "library": "libnowhere.so.1"}, "libnowhere.so.1"),
-        ({"method": "command"}, "method 'command' is not available on this node (have: nvml, proc)"),
+        ({"method": "acme"}, "method 'acme' is not available on this node (have: nvml, proc, command)"),
     ],
 )
 def test_a_method_that_does_not_work_is_told_and_the_host_is_sampled(

@@ -21,7 +21,7 @@ from suite.errors import UsageProblem
 from suite.outcome import Outcome
 from suite.plan import Deadlines, Plan, Step
 from suite.session import Session
-from tests.launch_toy import GOOD, ROOT, TRAIN, Watcher, catalog, tagged_with, toy_plan, trainer, until
+from tests.launch_toy import GOOD, ROOT, TRAIN, Watcher, tagged_with, toy_plan, trainer, until
 from tests.run_folders import read_lines, with_base
 
 ENDLESS = TRAIN + "steps()\nwhile True:\n    say('heartbeat', step=1); time.sleep(0.05)\n"
@@ -353,13 +353,10 @@ def test_the_lease_lasts_over_all_runs_and_no_longer(tmp_path: Path) -> None:
 
 
 def test_a_foreign_process_in_the_timed_window_voids_the_measurement(tmp_path: Path) -> None:
-    known = catalog()
-    spec = known.vendor("cpu").spec
-    known.vendor("cpu").__dict__["spec"] = spec.model_copy(update={"exclusive": True})
     sample = {"devices": [{"id": "gpu0", "foreign": [{"pid": 7, "name": "game"}]}]}
     forged = f"json.dump({{**{sample}, 't_wall': time.time()}}, open(run['run_dir'] + '/monitor-node9.jsonl', 'w'))\n"
     train = TRAIN + forged + "stop()\n"
-    runs = trainer(tmp_path, catalog=known)(toy_plan(tmp_path, train, topology="1x1"))
+    runs = trainer(tmp_path)(toy_plan(tmp_path, train, topology="1x1", exclusive=True))
     outcome = outcome_of(runs.folder)
     assert (outcome.status, outcome.category) == ("failed", "invalid_measurement")
     attempt = next(line for line in read_lines(runs.folder / "harness.jsonl") if line["event"] == "attempt")

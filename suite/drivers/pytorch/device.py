@@ -299,6 +299,11 @@ class Device:
         return f"{socket.gethostname()}/{self.type}:{self.index}" + (f" of {visible}" if visible else "")
 
     @property
+    def numa(self):
+        """The NUMA node that the chip hangs on; None: the host has none, or does not tell."""
+        return None if self.is_host else host.numa_node(_pci(self._properties))
+
+    @property
     def memory_bytes(self):
         """Memory of the chip, or of the host; None: unknown."""
         if self.is_host:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from suite.drivers.events import EventWriter, RunProblem, RunSpec, find_place
-from suite.drivers.pytorch import checkpoint, checksum, optimizer
+from suite.drivers.pytorch import checkpoint, checksum, flight, optimizer
 from suite.drivers.pytorch.assembly import assemble
 from suite.drivers.pytorch.batches import SABOTAGES
 from suite.drivers.pytorch.device import Device, EnvironmentProblem
@@ -71,7 +71,13 @@ class Rank:
     def train(self):
         """All of it."""
         chip = self._open_chip()
-        self.pulse = Pulse(self.writer, self.spec.heartbeat_s, lambda: (self.progress.step, self.progress.samples))
+        flight.switch_on(self.spec.run_dir)
+        self.pulse = Pulse(
+            self.writer,
+            self.spec.heartbeat_s,
+            lambda: (self.progress.step, self.progress.samples),
+            on_ask=lambda: flight.dump(self.spec.run_dir, self.place.rank),
+        )
         chip.device.on_fallback = self._warn_fallback
         self._tell("init_start")
         self.group = Group(self.place, chip.device)

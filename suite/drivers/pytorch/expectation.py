@@ -31,7 +31,29 @@ def _own_problem(run, place, device, precision):
         return (
             f"device {device.name!r} is no {run.machine} ({', '.join(expect.device_match)}): name the right --machine"
         )
+    return _lease_problem(expect.get("devices") or [], place, device)
+
+
+def _lease_problem(nodes, place, device):
+    """A sentence where the device is not among those leased on this node. Another order of them is only told."""
+    leased = nodes[place.node_rank] if place.node_rank < len(nodes) else []
+    if not leased or any(entry["what"] == "identity" for entry in device.fallbacks):
+        return ""
+    held = [place for place, identity in enumerate(leased) if _same(identity, device.identity)]
+    if not held:
+        return (
+            f"holds device {device.identity}, which is not leased for this run ({', '.join(leased)}):"
+            " the visible-devices variable does not reach the ranks"
+        )
+    if held[0] != place.local_rank:
+        device.fall_back("device_order", f"local rank {place.local_rank} holds {device.identity}, leased as {held[0]}")
     return ""
+
+
+def _same(leased, seen):
+    """Whether two spellings name one device: with or without a prefix, in any case, with a long or a short domain."""
+    one, other = (text.lower().lstrip("0") if ":" in text else text.lower() for text in (leased, seen))
+    return one == other or one.endswith(f"-{other}") or other.endswith(f"-{one}")
 
 
 def _shared_devices(views):

@@ -30,6 +30,8 @@ def write_header(writer, run, place, device=None, precision=None, slots=None):
         precision=precision or {"compute": None, "autocast": None, "tf32": None, "matmul": None},
         fallbacks=list(device.fallbacks) if device else [],
         slots=slots or {},
+        numa=device.numa if device else None,
+        cpus=len(os.sched_getaffinity(0)),
         timer=device.timer if device else "sync_clock",
         transport=transport(place.world_size, run.device.backend),
         versions=device.versions() if device else {"torch": torch.__version__},

@@ -24,3 +24,12 @@ def memory_bytes():
 def peak_bytes():
     """The most memory that this process ever held."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def numa_node(pci, root="/"):
+    """The NUMA node of a PCI address as sysfs tells it; None: no address, no node, or not told."""
+    try:
+        node = int(Path(root, "sys/bus/pci/devices", pci or "none", "numa_node").read_text())
+    except (OSError, ValueError):
+        return None
+    return node if node >= 0 else None

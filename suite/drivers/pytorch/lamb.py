@@ -6,8 +6,8 @@ import torch
 class Lamb(torch.optim.Optimizer):
     """With m, v Adam's corrected means: u = m / (sqrt(v) + eps) + decay * w; w -= lr * |w| / |u| * u.
 
-    The ratio is 1 where either norm is 0, and in groups without weight decay (biases and norms), as in NVIDIA's
-    implementation, whose clipping of the global norm is the driver's own. Nothing here waits for the device.
+    The ratio is 1 where either norm is 0, and in groups without weight decay (biases and norms), as apex has it;
+    its clipping of the global norm is the driver's own. Nothing here waits for the device.
     """
 
     def __init__(self, params, lr, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01, fused=False):

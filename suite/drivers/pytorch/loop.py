@@ -199,7 +199,8 @@ class Loop:
 
     def _save_due(self):
         every = self.run.checkpoint.every_s
-        return self.leader and every > 0 and time.monotonic() - self._saved >= every
+        periodic = self.leader and every > 0 and time.monotonic() - self._saved >= every
+        return self.pulse.take_save() or periodic
 
     def _evaluate(self):
         """Evaluate now; whether the target is met. Not twice at one step."""

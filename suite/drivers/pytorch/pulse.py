@@ -16,20 +16,28 @@ ENDING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Pulse:
-    """Heartbeats every `period_s`; `run_stop aborted signal` and exit 128+n on SIGTERM or SIGINT; stacks on SIGUSR1."""
+    """Heartbeats every `period_s`; `run_stop aborted signal` and exit 128+n on SIGTERM or SIGINT.
 
-    def __init__(self, writer, period_s, progress):
+    On SIGUSR1 the stacks of all threads go to stderr, also where one holds the interpreter, and `on_ask` is called.
+    SIGUSR2 asks for a checkpoint: `take_save` tells it to the loop, which saves where all ranks stand at one step.
+    """
+
+    def __init__(self, writer, period_s, progress, on_ask=lambda: None):
         self._writer = writer
         self._period_s = max(0.05, period_s)
         self._progress = progress
         self.phase = "init"
-        faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True)
+        self._save = False
+        self._on_ask = on_ask
+        signal.signal(signal.SIGUSR1, _leave_to_thread)
+        faulthandler.register(signal.SIGUSR1, file=sys.stderr, all_threads=True, chain=True)
         self._read, write = os.pipe()
         os.set_blocking(write, False)
         self._write = write
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         for number in ENDING:
             signal.signal(number, _leave_to_thread)
+        signal.signal(signal.SIGUSR2, self._ask_for_save)
         # Loader processes are forked from here: their signals are not ours.
         os.register_at_fork(after_in_child=_forget)
         self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
@@ -45,6 +53,8 @@ class Pulse:
                         return
                     if number in ENDING:
                         self._end(number)
+                    if number == signal.SIGUSR1:
+                        self._on_ask()
             if time.monotonic() >= due:
                 step, _ = self._progress()
                 self._writer.write("heartbeat", step=step, phase=self.phase)
@@ -57,8 +67,17 @@ class Pulse:
         sys.stdout.flush()
         os._exit(128 + number)
 
+    def _ask_for_save(self, number, frame):
+        self._save = True
+
+    def take_save(self):
+        """Whether a checkpoint was asked for since the last call."""
+        asked, self._save = self._save, False
+        return asked
+
     def stop(self):
         """No more heartbeats; signals end the process as they do by default."""
+        signal.signal(signal.SIGUSR2, signal.SIG_IGN)
         for number in ENDING:
             signal.signal(number, signal.SIG_DFL)
         signal.set_wakeup_fd(-1)

@@ -38,7 +38,7 @@ class Schedule:
             return self.gamma ** (step // self.every)
         if self.name == "milestones":
             return self.gamma ** sum(step >= milestone for milestone in self.milestones)
-        if self.name == "poly":  # of all steps, warm-up included: it begins below 1, as in NVIDIA's BERT
+        if self.name == "poly":  # of all steps, warm-up included: it begins below 1, as NGC's BERT does
             return (1 - min(1.0, step / self.total)) ** self.power
         progress = min(1.0, (step - self.warmup) / max(1, self.total - self.warmup))
         share = 1 - progress if self.name == "linear" else (1 + math.cos(math.pi * progress)) / 2

@@ -75,7 +75,7 @@ class Characters:
         return made.rows(0, min(EVALUATED, len(made)))
 
     def _sequences(self, text: np.ndarray, random: np.random.Generator) -> Sequences:
-        """Spans one after the other, halved; half of them get the second half of another. Class 1: it does not follow."""
+        """Spans one after the other, in two halves; half of them get the second half of another, and class 1."""
         count, half = len(text) // self._span, self._span // 2
         span = text[: count * self._span].reshape(count, self._span)
         swapped = random.random(count) < 0.5

@@ -71,7 +71,7 @@ def fill(model: Bert, weights: Mapping[str, Tensor], where: str) -> None:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """The tensors of a checkpoint; `dense_act` is what NVIDIA's examples call a dense layer with its activation."""
+    """The tensors of a checkpoint; `dense_act` is what NGC's example calls a dense layer with its activation."""
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (pickle.UnpicklingError, RuntimeError, EOFError) as error:

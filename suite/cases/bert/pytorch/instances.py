@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,7 +80,7 @@ def pairs(documents: Sequence[Document], length: int, random: np.random.Generato
             wanted = int(random.integers(2, room + 1)) if random.random() < SHORT else room
             chunk = _collect(document, position, wanted)
             split = int(random.integers(1, len(chunk))) if len(chunk) > 1 else 1
-            first = sum(chunk[:split], [])
+            first = list(chain(*chunk[:split]))
             elsewhere = len(chunk) == 1 or random.random() < ELSEWHERE
             if elsewhere:
                 # What is not used of this chunk is left for the next pair.
@@ -87,7 +88,7 @@ def pairs(documents: Sequence[Document], length: int, random: np.random.Generato
                 second = _other(documents, number, wanted - len(first), random)
             else:
                 position += len(chunk)
-                second = sum(chunk[split:], [])
+                second = list(chain(*chunk[split:]))
             yield Pair(*_cut(first, second, wanted, random), elsewhere)
 
 
@@ -106,7 +107,7 @@ def _other(documents: Sequence[Document], number: int, wanted: int, random: np.r
     """Sentences of another document from a random one on, until they have `wanted` tokens."""
     other = int(random.integers(len(documents) - 1))
     document = documents[other + (other >= number)]
-    return sum(_collect(document, int(random.integers(len(document))), max(1, wanted)), [])
+    return list(chain(*_collect(document, int(random.integers(len(document))), max(1, wanted))))
 
 
 def _cut(first: list[int], second: list[int], room: int, random: np.random.Generator) -> tuple[list[int], list[int]]:

@@ -41,7 +41,6 @@ class Shape:
     dropout: float
     attention_dropout: float
     init_std: float
-    norm_first: bool
     position_init: str
     activation_checkpointing: bool
 
@@ -61,7 +60,7 @@ class Shape:
         embeddings = (self.words + self.max_positions + 2) * d + 2 * d
         layers = self.num_layers * (4 * d * d + 4 * d + 2 * d * f + d + f + 4 * d)
         heads = (d * d + d) + 2 * (d + 1) + (d * d + 3 * d) + self.words
-        return embeddings + layers + heads + (2 * d if self.norm_first else 0)
+        return embeddings + layers + heads
 
     def training_flops(self, tokens: float, pairs: float, predicted: float) -> float:
         """FLOP to train on one sequence: three times the forward pass, two for each multiply-accumulate.
@@ -115,13 +114,12 @@ class Norm(nn.LayerNorm):
 
 
 class Layer(nn.Module):
-    """Self-attention, then a feed-forward network. Each is added to its input; the norm follows, or stands before it."""
+    """Self-attention, then a feed-forward network. Each is added to its input, and a norm follows the sum."""
 
     def __init__(self, shape: Shape, attention: Attention) -> None:
         super().__init__()
         d = shape.hidden_size
         self.heads = shape.num_heads
-        self.norm_first = shape.norm_first
         self.attention = attention
         self.attention_dropout = shape.attention_dropout
         self.query_key_value = nn.Linear(d, 3 * d)
@@ -133,9 +131,6 @@ class Layer(nn.Module):
         self.dropout = nn.Dropout(shape.dropout)
 
     def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        if self.norm_first:
-            x = x + self.dropout(self._attend(self.attention_norm(x), bias))
-            return x + self.dropout(self._feed(self.feed_norm(x)))
         x = self.attention_norm(x + self.dropout(self._attend(x, bias)))
         return self.feed_norm(x + self.dropout(self._feed(x)))
 
@@ -163,7 +158,6 @@ class Bert(nn.Module):
         self.embedding_norm = Norm(d, eps=1e-12)
         self.dropout = nn.Dropout(shape.dropout)
         self.layers = nn.ModuleList(Layer(shape, attention) for _ in range(shape.num_layers))
-        self.last_norm = Norm(d, eps=1e-12) if shape.norm_first else nn.Identity()
         self.pooler = nn.Linear(d, d)
         self.next_sentence = nn.Linear(d, 2)
         self.masked_dense = nn.Linear(d, d)
@@ -194,7 +188,7 @@ class Bert(nn.Module):
                 x = checkpoint(layer, x, bias, use_reentrant=False)
             else:
                 x = layer(x, bias)
-        flat = self.last_norm(x).flatten(0, 1)
+        flat = x.flatten(0, 1)
         masked_loss, masked_right = self._judge(self._masked_scores(flat[masked_places.flatten()]), masked_ids, PAD)
         next_scores = self.next_sentence(torch.tanh(self.pooler(flat[first])))
         next_loss, next_right = self._judge(next_scores, next_sentence, ABSENT)

@@ -1,4 +1,4 @@
-"""Pre-training data in HDF5 shards, as NVIDIA's examples and the MLPerf submissions lay them out.
+"""Pre-training data in HDF5 shards, as NGC's example and the MLPerf submissions lay them out.
 
 `fixed`: matrices `input_ids` `input_mask` `segment_ids` [N, T], `masked_lm_positions` `masked_lm_ids` [N, P], padded
 with 0, and `next_sentence_labels` [N]. `variable`: the same without padding, so every entry is an array of its own

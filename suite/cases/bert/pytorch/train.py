@@ -122,7 +122,7 @@ class PretrainBert(Task):
         )
 
     def _check(self):
-        """The global batch is part of the case: micro-batch x devices x accumulation makes it exactly, or nothing does."""
+        """The global batch is part of the case: micro-batch x devices x accumulation makes it exactly."""
         wanted, micro = self.params["global_batch_size"], self.params["train_batch_size"]
         steps, together = self.params["gradient_accumulation_steps"], micro * self.world_size
         if wanted and together * steps != wanted:

@@ -50,7 +50,8 @@ def _rivals(boxes: Tensor, labels: Tensor | None, threshold: float, dtype: torch
 def _product_dtype(like: Tensor) -> torch.dtype:
     """The dtype in which autocast would multiply anyway: sums of ones are compared with 0 alone, so any will do."""
     kind = like.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else torch.float32
+    on = torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+    return torch.get_autocast_dtype(kind) if on else torch.float32
 
 
 def pool(pyramid: list[Tensor], boxes: Tensor, size: int, canonical: float) -> Tensor:

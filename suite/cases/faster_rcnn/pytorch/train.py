@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
+import average_precision
 import kernels
 import operators
 import torch
-from average_precision import by_pycocotools, mean_average_precision
 from checkpoint import load_backbone
 from coco import Coco
 from data import Found, Place, pack, shuffle_labels, synthetic_batches
@@ -60,6 +60,8 @@ class Detect(Task):
         else:
             sizes = {"num_classes": self.shape.num_classes, "canvas": self.canvas}
             workers = self.params["num_workers"]
+            if average_precision.COCO is None:
+                self.device.fall_back("pycocotools", "it cannot be imported: the case's own count of mAP is used")
             self.data = Coco(train, self._file("eval_data"), **sizes, workers=workers, **common)
 
     def train_batches(self, epoch, skip=0):
@@ -106,8 +108,9 @@ class Detect(Task):
         found = [None] * len(self.data.truths)
         for index, one in (record for records in everyone for record in records):
             found[index] = one
-        measure = mean_average_precision if self.params["dataset"] == "scenes" else by_pycocotools
-        return measure(self.data.truths, found)
+        if self.params["dataset"] == "scenes":
+            return average_precision.mean_average_precision(self.data.truths, found)
+        return average_precision.by_pycocotools(self.data.truths, found)
 
     def flops_per_sample(self):
         """FLOP of an image on the whole canvas."""

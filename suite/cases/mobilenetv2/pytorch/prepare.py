@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -19,18 +20,24 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--source", type=Path, required=True, help="digits.csv.gz as the package scikit-learn holds it")
     options = parser.parse_args(argv)
     try:
-        rows = np.loadtxt(options.source, delimiter=",", dtype=np.uint8, ndmin=2)
+        rows = read_rows(options.source)
     except (OSError, ValueError) as problem:
         print(f"mobilenetv2: --source {options.source} is no table of digits ({problem})", file=sys.stderr)
-        return 4
-    if rows.shape[1] != PIXELS + 1 or rows[:, :PIXELS].max() > 16 or rows[:, PIXELS].max() > 9:
-        expected = "64 pixels of 0 to 16 and a digit in each row"
-        print(f"mobilenetv2: --source {options.source} does not hold {expected}", file=sys.stderr)
         return 4
     target = options.data_dir / "digits.npz"
     np.savez_compressed(target, images=rows[:, :PIXELS].reshape(-1, 8, 8), labels=rows[:, PIXELS])
     print(f"{target}: {len(rows)} digits")
     return 0
+
+
+def read_rows(source: Path) -> np.ndarray:
+    """[N, 65]: pixels of 0 to 16, then the digit. Raises OSError or ValueError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about an empty file, which is refused below
+        rows = np.loadtxt(source, delimiter=",", dtype=np.uint8, ndmin=2)
+    if rows.shape[1] != PIXELS + 1 or rows[:, :PIXELS].max() > 16 or rows[:, PIXELS].max() > 9:
+        raise ValueError("each row holds 64 pixels of 0 to 16 and a digit")
+    return rows
 
 
 if __name__ == "__main__":

@@ -1,0 +1,167 @@
+"""Whether a session may pass: its own verdicts, and no regression against an approved baseline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from reports import statistics
+from reports.compare import Measured, adjusted, differing_environment, measured
+from reports.comparison import Pair
+from reports.json_report import SessionFacts, SessionReport
+from reports.sides import read_side
+from suite.baseline_file import Baseline
+from suite.figures import Figures, figures_of
+from suite.result import Result
+
+PASS, REGRESSION, NOTHING_JUDGED, INFRASTRUCTURE, USAGE, NOTHING_MEASURED = range(6)
+
+SENTENCES = {
+    PASS: "passed",
+    REGRESSION: "a regression or a failure",
+    NOTHING_JUDGED: "not judged: nothing here can say that it is good",
+    INFRASTRUCTURE: "the infrastructure failed, which says nothing about the change",
+    NOTHING_MEASURED: "nothing was measured",
+}
+
+NOT_THE_CHANGE = frozenset(
+    {"environment", "provision", "lost_node", "preempted", "worker_lost", "interrupted", "harness"}
+)
+"""Categories of `error` that the machine or the harness answers for; a crash or a hang is the code's."""
+
+Standing = Literal["passed", "failed", "infrastructure", "not judged", "not started", "shown"]
+
+
+class Judged(NamedTuple):
+    """One plan as the gate sees it."""
+
+    result: Result
+    standing: Standing
+    reason: str
+    baseline: str
+    """What it was compared with, or why with nothing."""
+    pair: Pair | None
+    detectable: tuple[str, ...]
+    """Beside each threshold, the smallest change that so many runs of this spread can find."""
+
+
+class Decided(NamedTuple):
+    """The whole session."""
+
+    session: SessionFacts
+    code: int
+    plans: tuple[Judged, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        """`passed (exit code 0)`."""
+        return f"{SENTENCES[self.code]} (exit code {self.code})"
+
+
+def gate(report: SessionReport, baselines: Sequence[Path], *, required: Sequence[str] = ()) -> Decided:
+    """Decide on `report`. Raises UsageProblem for a baseline that cannot be read: a gate without it would be open."""
+    known = tuple(figures for path in baselines for figures in _known(path))
+    day = (report.session.started or "9999-12-31")[:10]
+    partners = [_partner(figures_of(result), known, day) for result in report.results]
+    compared: list[Measured] = []
+    for result, (partner, _) in zip(report.results, partners):
+        if partner is not None:
+            compared.append(measured(partner, figures_of(result)))
+    pairs = {pair.id: pair for pair in adjusted(compared)}
+    plans = tuple(
+        _judged(result, told, pairs.get(result.id), required) for result, (_, told) in zip(report.results, partners)
+    )
+    return Decided(report.session, _code(report, plans), plans, tuple(_notes(report, required)))
+
+
+def _known(path: Path) -> tuple[Figures, ...]:
+    # A folder without a baseline yet is no mistake: the first one is proposed from what ran without any.
+    if path.is_dir() and not any(path.rglob("*.toml")) and not any(path.rglob("*.json")):
+        return ()
+    return read_side(path).figures
+
+
+def _partner(figures: Figures, known: Sequence[Figures], day: str) -> tuple[Figures | None, str]:
+    """What `figures` is held against, and in words; None with the reason."""
+    same = [one for one in known if (one.task, one.place) == (figures.task, figures.place)]
+    if not same:
+        return None, "no baseline"
+    if not figures.fingerprint:
+        return None, "never judged, so nothing to compare"
+    equal = [one for one in same if one.fingerprint == figures.fingerprint]
+    usable = [one for one in equal if not isinstance(one, Baseline) or one.standing(day) == "approved"]
+    if usable:
+        chosen = max(usable, key=lambda one: one.approved if isinstance(one, Baseline) else "")
+        named = f"baseline of {chosen.approved}" if isinstance(chosen, Baseline) else "an earlier session"
+        return chosen, f"{named}, fingerprint {chosen.fingerprint[:12]}"
+    for one in equal:
+        if isinstance(one, Baseline):
+            return None, f"its baseline is {one.standing(day)}" + (f": {one.reason}" if one.reason else "")
+    differs = differing_environment(same[0], figures) or ["measurement_version or data differs"]
+    return None, f"no baseline of this environment ({'; '.join(differs)})"
+
+
+def _judged(result: Result, told: str, pair: Pair | None, required: Sequence[str]) -> Judged:
+    standing, reason = _standing(result, pair, required)
+    return Judged(result, standing, reason, told, pair, tuple(_detectable(result)))
+
+
+def _standing(result: Result, pair: Pair | None, required: Sequence[str]) -> tuple[Standing, str]:
+    outcome = result.outcome
+    told = ": ".join(part for part in (outcome.status, outcome.category, outcome.reason) if part)
+    if outcome.status == "not_started":
+        return "not started", told
+    if result.division == "open" or result.evidence == "log":
+        why = "; ".join(result.division_reasons) if result.division == "open" else "evidence log"
+        return "shown", f"{told}; never gates: {why}"
+    if outcome.status == "error":
+        return ("infrastructure" if outcome.category in NOT_THE_CHANGE else "failed"), told
+    if outcome.status == "failed":
+        return "failed", told
+    worse = [row for row in pair.rows if row.verdict == "regression"] if pair is not None and pair.gates else []
+    if worse:
+        return "failed", "; ".join(f"{row.metric}: {row.reason}" for row in worse)
+    if outcome.status == "inconclusive":
+        return "not judged", told
+    passed = {check.name for check in result.checks if check.status == "pass"}
+    absent = [name for name in required if name not in passed]
+    return ("not judged", f"required here and not passed: {', '.join(absent)}") if absent else ("passed", "")
+
+
+def _detectable(result: Result) -> list[str]:
+    """For every judged threshold, what the spread of the runs lets it see."""
+    found = []
+    for check in result.checks:
+        metric = result.metrics.get(check.metric)
+        if check.threshold is None or metric is None or check.name in ("quality", "ranks_in_sync", "ledger"):
+            continue
+        least = statistics.detectable(metric.values, metric.values)
+        seen = f"changes from {100 * least:.2g} % on can be seen" if least is not None else "no change can be seen"
+        found.append(f"{check.name} {check.op} {check.threshold:.6g}: {seen} with {len(metric.values)} runs")
+    return found
+
+
+def _code(report: SessionReport, plans: Sequence[Judged]) -> int:
+    """A failure speaks first, then what voids the session; a pass needs something that passed."""
+    standings = {plan.standing for plan in plans}
+    if "failed" in standings:
+        return REGRESSION
+    if "infrastructure" in standings or report.session.exit_status in (None, 2, 3):
+        return INFRASTRUCTURE
+    if standings <= {"not started"}:
+        return NOTHING_MEASURED
+    lacking = any(plan.reason.startswith("required here") for plan in plans)
+    return PASS if "passed" in standings and not lacking else NOTHING_JUDGED
+
+
+def _notes(report: SessionReport, required: Sequence[str]) -> list[str]:
+    notes = []
+    if report.session.exit_status is None:
+        notes.append("the session was killed before its end")
+    if report.session.git.dirty:
+        notes.append("the checkout held changes that are in no commit")
+    if required:
+        notes.append(f"required of every plan: {', '.join(required)}")
+    return notes

@@ -1,0 +1,37 @@
+"""Every fault of the registry, brought about: its outcome, complete reports, and nothing left."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.faults.fault import Fault
+from tests.faults.registry import FAULTS
+from tests.faults.scene import Scene
+from tests.faults.table import RECORD, record
+
+
+@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+def test_fault(fault: Fault, tmp_path: Path) -> None:
+    """Asserted are outcome, culprit, attempts, exit status and emptiness; never how long it took."""
+    scene = Scene(fault, tmp_path / "checkout")
+    row = scene.play()
+    if path := os.environ.get(RECORD):
+        record(row, Path(path))
+    assert fault.differences(row) == [], scene.checkout.output[-4000:]
+    if fault.expect != "exit 4" and scene.checkout.results.is_dir():
+        assert_complete(scene)
+
+
+def assert_complete(scene: Scene) -> None:
+    """session.json and junit.xml can be read and tell of every plan."""
+    session = scene.checkout.session()
+    ids = [result["id"] for result in session["results"]]
+    assert ids == session["selected"]
+    assert len(ids) == 1
+    suites = ElementTree.fromstring((scene.checkout.results / "junit.xml").read_bytes())
+    assert [suite.get("name") for suite in suites] == ids
+    assert suites[0].find("testcase[@name='run']") is not None
