@@ -1,4 +1,4 @@
-"""`python -m reports`: show, rejudge and rebuild what sessions have left; wrong input is one sentence and exit 4."""
+"""`python -m reports`: what becomes of sessions and their results; wrong input is one sentence and exit 4."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from reports.escape import for_terminal
+from reports import commands_compare, commands_export, commands_keep, html_command
+from reports.console import say
 from reports.gather import gather
 from reports.json_report import SessionReport, read_session, write_result, write_session
 from reports.junit import FILE_NAME as JUNIT_FILE
@@ -20,6 +22,9 @@ from reports.table import summary, table
 from suite.errors import UsageProblem
 from suite.result import Result
 
+if TYPE_CHECKING:
+    from reports.rejudge import Rejudged
+
 OK, FAILED, USAGE, NOTHING = 0, 1, 4, 5
 
 
@@ -29,13 +34,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except UsageProblem as problem:
-        _say(f"error: {problem}", file_number=2)
+        say(f"error: {problem}", error=True)
     except BrokenPipeError:
         # The reader, `head` perhaps, has seen enough; Python must not complain about it while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except OSError as error:
-        _say(f"error: {error.filename or 'output'}: {error.strerror or error}", file_number=2)
+        say(f"error: {error.filename or 'output'}: {error.strerror or error}", error=True)
     return USAGE
 
 
@@ -48,13 +53,17 @@ def _parser() -> argparse.ArgumentParser:
     show.set_defaults(run=_show)
 
     again = commands.add_parser("rejudge", help="judge runs again from their folders; red if anything differs")
-    again.add_argument("path", type=Path, help="session, plan or run folder")
+    again.add_argument("path", type=Path, help="session, plan or run folder, or a bundle")
     again.add_argument("--baseline", action="append", type=Path, default=[], metavar="PATH", help="as given to pytest")
     again.add_argument("--write", action="store_true", help="keep the new verdict in result.json")
+    commands_keep.add_bundle_options(again)
     again.set_defaults(run=_rejudge)
 
-    rebuild = commands.add_parser("rebuild", help="make session.json and junit.xml from journals and result.json")
+    rebuild = commands.add_parser(
+        "rebuild", help="make session.json, junit.xml and report/ from journals and result.json"
+    )
     rebuild.add_argument("path", type=Path, help="session folder")
+    rebuild.add_argument("--no-plots", action="store_true", help="pages with tables only")
     rebuild.set_defaults(run=_rebuild)
 
     junit = commands.add_parser("junit", help="make junit.xml from session.json")
@@ -65,6 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     schema = commands.add_parser("schema", help="write the JSON schemas of results, sessions and records")
     schema.add_argument("--output", type=Path, default=FOLDER, metavar="DIR", help="default: suite/schemas")
     schema.set_defaults(run=_schema)
+
+    for more in (commands_compare, commands_export, commands_keep, html_command):
+        more.add_commands(commands)
     return parser
 
 
@@ -92,25 +104,49 @@ def _rejudge(arguments: argparse.Namespace) -> int:
     # Judging needs the whole of the suite's measuring; showing does not.
     from reports.rejudge import rejudge
 
+    if arguments.path.suffix == ".zip" and arguments.path.is_file():
+        return _rejudge_bundle(arguments)
+    if arguments.own_plans or arguments.output or arguments.vendor_path:
+        raise UsageProblem(f"{arguments.path}: --own-plans, --output and --vendor-path need a bundle; leave them out")
     judged = [rejudge(folder, arguments.baseline, mend=arguments.write) for folder in plan_folders(arguments.path)]
-    _print([plan.result for plan in judged], existing_folder(arguments.path))
-    for plan in judged:
-        if not plan.differences:
-            _say(f"{plan.result.id}: the same as the stored result.json")
-        for difference in plan.differences:
-            _say(f"{plan.result.id}: {difference}")
-        if arguments.write:
-            write_result(plan.result, plan.folder)
+    _tell(judged, existing_folder(arguments.path))
     if arguments.write:
+        for plan in judged:
+            write_result(plan.result, plan.folder)
         for session in sorted({plan.folder.parent for plan in judged if is_session(plan.folder.parent)}):
             _rebuild_session(session)
     differ = any(plan.differences for plan in judged) and not arguments.write
     return FAILED if differ else _exit_code([plan.result for plan in judged])
 
 
+def _rejudge_bundle(arguments: argparse.Namespace) -> int:
+    from reports.commands_judge import rejudge_bundle
+
+    if arguments.write:
+        raise UsageProblem(f"{arguments.path}: --write has nothing to write to; a bundle stays as it is, use --output")
+    judged = rejudge_bundle(arguments)
+    _tell(judged, arguments.output or arguments.path)
+    # By this checkout's own plans, thresholds may well differ from the stored ones: the new verdict is what counts.
+    differ = any(plan.differences for plan in judged) and not arguments.own_plans
+    return FAILED if differ else _exit_code([plan.result for plan in judged])
+
+
+def _tell(judged: Sequence[Rejudged], folder: Path) -> None:
+    """The table, and what differs from the stored verdicts."""
+    _print([plan.result for plan in judged], folder)
+    for plan in judged:
+        if not plan.differences:
+            say(f"{plan.result.id}: the same as the stored result.json")
+        for difference in plan.differences:
+            say(f"{plan.result.id}: {difference}")
+
+
 def _rebuild(arguments: argparse.Namespace) -> int:
     folder = session_folder(arguments.path)
-    _print(_rebuild_session(folder).results, folder)
+    report = _rebuild_session(folder)
+    _print(report.results, folder)
+    # Last: whatever becomes of the pages, what they are made from is there.
+    html_command.make_pages(report, folder, draw=not arguments.no_plots)
     return OK
 
 
@@ -118,13 +154,13 @@ def _junit(arguments: argparse.Namespace) -> int:
     folder = session_folder(arguments.path)
     path = arguments.output or folder / JUNIT_FILE
     write_junit(read_session(folder), path)
-    _say(str(path))
+    say(str(path))
     return OK
 
 
 def _schema(arguments: argparse.Namespace) -> int:
     for path in write_schemas(arguments.output):
-        _say(str(path))
+        say(str(path))
     return OK
 
 
@@ -134,7 +170,7 @@ def _rebuild_session(folder: Path) -> SessionReport:
         raise UsageProblem(f"{folder}: no journal is left to make a report from; keep session.json as it is")
     gathered = gather(folder)
     for problem in gathered.problems:
-        _say(f"report problem: {problem}", file_number=2)
+        say(f"report problem: {problem}", error=True)
     write_session(gathered.report, folder)
     write_junit(gathered.report, folder / JUNIT_FILE)
     return gathered.report
@@ -150,17 +186,9 @@ def _exit_code(results: Sequence[Result]) -> int:
 
 def _print(results: Sequence[Result], folder: Path) -> None:
     if results:
-        _say(table(results))
-        _say("")
-    _say(f"{summary(results)}; reports: {folder}")
-
-
-def _say(text: str, *, file_number: int = 1) -> None:
-    """Print `text`, harmless to a terminal and in its encoding."""
-    stream = sys.stdout if file_number == 1 else sys.stderr
-    encoding = stream.encoding or "ascii"
-    for line in text.split("\n"):
-        print(for_terminal(line, encoding), file=stream, flush=True)
+        say(table(results))
+        say("")
+    say(f"{summary(results)}; reports: {folder}")
 
 
 if __name__ == "__main__":

@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeAlias
 
 from reports.console import deliver, say
 from suite.errors import UsageProblem, did_you_mean
 
-Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 NOTHING = 5
 
@@ -83,6 +84,7 @@ def _add_gate(commands: Commands) -> None:
     gate.add_argument("path", type=Path, help="session folder")
     gate.add_argument("--baseline", action="append", type=Path, default=[], metavar="PATH", help="default: baselines")
     gate.add_argument("--require", action="append", default=[], metavar="CHECK", help="a check that must have passed")
+    gate.add_argument("--expect", action="append", default=[], metavar="PLAN", help="an id that must be there")
     gate.add_argument("--comment", type=Path, metavar="FILE", help="write the Markdown there")
     gate.set_defaults(run=_gate)
 
@@ -179,7 +181,7 @@ def _gate(arguments: argparse.Namespace) -> int:
 
     folder = session_folder(arguments.path)
     baselines = arguments.baseline or [path for path in [Path("baselines")] if path.is_dir()]
-    decided = gate(read_session(folder), baselines, required=arguments.require)
+    decided = gate(read_session(folder), baselines, required=arguments.require, expected=arguments.expect)
     text = comment(decided)
     if arguments.comment is not None:
         deliver(text, arguments.comment)

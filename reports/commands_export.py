@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
 
 from reports.console import deliver, say
 from reports.json_report import SessionReport, read_session
 from reports.places import session_folder
 from suite.errors import UsageProblem
 
-Commands = argparse._SubParsersAction[argparse.ArgumentParser]
+Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 TEXTS = ("csv", "openmetrics", "github", "benchmark-json")
 FOLDERS = ("mllog", "tensorboard")

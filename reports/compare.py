@@ -179,7 +179,7 @@ def _verdict(row: Row, p: float | None, comparisons: int) -> tuple[Verdict, str]
     # As gains: above 1 is better, whichever way the metric points.
     low, high = (row.low, row.high) if higher else (1 / row.high, 1 / row.low)
     if p < statistics.ALPHA and high < 1 - row.tolerance:
-        return "regression", f"worse by {_percent(row.ratio)}, {row.tolerance:.3g} accepted"
+        return "regression", f"worse by {_percent(row.ratio)}, {100 * row.tolerance:.2g} % accepted"
     if p < statistics.ALPHA and low > 1 + row.tolerance:
         return "improvement", f"better by {_percent(row.ratio)}"
     if low >= 1 - row.tolerance and high <= 1 + row.tolerance:

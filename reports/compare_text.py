@@ -29,7 +29,7 @@ PAGE = """<!doctype html>
 def as_text(comparison: Comparison) -> str:
     """A table for a terminal, and under it what differs beside the numbers."""
     lines = [_table(comparison, "simple"), ""]
-    lines += [one_line(line) for line in _notes(comparison)]
+    lines += [one_line(visible(line)) for line in _notes(comparison)]
     return "\n".join([*lines, "", LEGEND, "", summary(comparison)])
 
 

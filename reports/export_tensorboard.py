@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from reports.json_report import SessionReport
@@ -15,7 +16,7 @@ from suite.result import Result, RunResult
 def write_tensorboard(report: SessionReport, session: Path, output: Path) -> Sequence[Path]:
     """Write `<output>/<plan>/r<n>/events…` and return the folders. Raises UsageProblem without the extra, OSError."""
     try:
-        from tensorboardX import SummaryWriter
+        writer_class = import_module("tensorboardX").SummaryWriter
     except ImportError:
         raise UsageProblem(
             "tensorboard: the package tensorboardX is not installed; install the extra `tensorboard`"
@@ -24,7 +25,7 @@ def write_tensorboard(report: SessionReport, session: Path, output: Path) -> Seq
     for result in report.results:
         for run in result.runs:
             folder = output / result.id / f"r{run.n}"
-            writer = SummaryWriter(str(folder))
+            writer = writer_class(str(folder))
             for tag, value, step in _scalars(result, run, session):
                 writer.add_scalar(tag, value, step)
             writer.close()

@@ -60,8 +60,13 @@ class Decided(NamedTuple):
         return f"{SENTENCES[self.code]} (exit code {self.code})"
 
 
-def gate(report: SessionReport, baselines: Sequence[Path], *, required: Sequence[str] = ()) -> Decided:
-    """Decide on `report`. Raises UsageProblem for a baseline that cannot be read: a gate without it would be open."""
+def gate(
+    report: SessionReport, baselines: Sequence[Path], *, required: Sequence[str] = (), expected: Sequence[str] = ()
+) -> Decided:
+    """Decide on `report`. Raises UsageProblem for a baseline that cannot be read: a gate without it would be open.
+
+    `required` are checks that every plan must have passed, `expected` ids of plans that must be there.
+    """
     known = tuple(figures for path in baselines for figures in _known(path))
     day = (report.session.started or "9999-12-31")[:10]
     partners = [_partner(figures_of(result), known, day) for result in report.results]
@@ -73,7 +78,8 @@ def gate(report: SessionReport, baselines: Sequence[Path], *, required: Sequence
     plans = tuple(
         _judged(result, told, pairs.get(result.id), required) for result, (_, told) in zip(report.results, partners)
     )
-    return Decided(report.session, _code(report, plans), plans, tuple(_notes(report, required)))
+    absent = sorted(set(expected) - {result.id for result in report.results})
+    return Decided(report.session, _code(report, plans, absent), plans, tuple(_notes(report, required, absent)))
 
 
 def _known(path: Path) -> tuple[Figures, ...]:
@@ -143,7 +149,7 @@ def _detectable(result: Result) -> list[str]:
     return found
 
 
-def _code(report: SessionReport, plans: Sequence[Judged]) -> int:
+def _code(report: SessionReport, plans: Sequence[Judged], absent: Sequence[str]) -> int:
     """A failure speaks first, then what voids the session; a pass needs something that passed."""
     standings = {plan.standing for plan in plans}
     if "failed" in standings:
@@ -152,12 +158,12 @@ def _code(report: SessionReport, plans: Sequence[Judged]) -> int:
         return INFRASTRUCTURE
     if standings <= {"not started"}:
         return NOTHING_MEASURED
-    lacking = any(plan.reason.startswith("required here") for plan in plans)
+    lacking = bool(absent) or any(plan.reason.startswith("required here") for plan in plans)
     return PASS if "passed" in standings and not lacking else NOTHING_JUDGED
 
 
-def _notes(report: SessionReport, required: Sequence[str]) -> list[str]:
-    notes = []
+def _notes(report: SessionReport, required: Sequence[str], absent: Sequence[str]) -> list[str]:
+    notes = [f"{id}: expected here and not in the session" for id in absent]
     if report.session.exit_status is None:
         notes.append("the session was killed before its end")
     if report.session.git.dirty:

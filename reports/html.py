@@ -102,21 +102,27 @@ def _sections(
     """(the parts of the plans that fit into `room` bytes, how many of them had to leave their plots out)."""
     sections: dict[str, Markup] = {}
     bare = 0
+    drawn = draw
     for result in sorted(report.results, key=lambda result: SEVERITY.index(result.outcome.status)):
-        for with_plots in (True, False) if draw else (False,):
-            page = plan_page(report, result, session, draw=with_plots)
-            sources = {plot.name: _data_address(plot.png) for plot in page.plots}
-            text = templates.get_template("section.html").render(report=report, page=page, sources=sources)
-            size = len(text.encode("utf-8"))
-            if size <= room:
-                room -= size
-                bare += draw and not with_plots
-                # Rendered by our own template, which has escaped whatever it was given.
-                sections[result.id] = Markup(text)
-                break
-        # Once plots no longer fit, drawing more of them only costs time.
-        draw = draw and not bare
+        text = _section(templates, report, result, session, draw=drawn)
+        if drawn and len(text.encode("utf-8")) > room:
+            # Where these plots do not fit, others hardly will; drawing them to see would take minutes.
+            drawn = False
+            text = _section(templates, report, result, session, draw=False)
+        size = len(text.encode("utf-8"))
+        if size <= room:
+            room -= size
+            bare += draw and not drawn
+            # Rendered by our own template, which has escaped whatever it was given.
+            sections[result.id] = Markup(text)
     return sections, bare
+
+
+def _section(templates: Environment, report: SessionReport, result: Result, session: Path, *, draw: bool) -> str:
+    """One plan's part of a single file, its plots inside."""
+    page = plan_page(report, result, session, draw=draw)
+    sources = {plot.name: _data_address(plot.png) for plot in page.plots}
+    return templates.get_template("section.html").render(report=report, page=page, sources=sources)
 
 
 def _single(

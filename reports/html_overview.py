@@ -38,6 +38,7 @@ class Row(NamedTuple):
     status: str
     word: str
     """`failed: quality`."""
+    category: str
     reason: str
     labels: tuple[str, ...]
     """`open`, `log`, `unverified`, `2 attempts`: what qualifies the outcome."""
@@ -106,6 +107,7 @@ def row_of(result: Result, address: Address) -> Row:
         devices=result.topology.world_size,
         status=outcome.status,
         word=f"{outcome.status}: {outcome.category}" if outcome.category else outcome.status,
+        category=outcome.category,
         reason=outcome.reason,
         labels=labels(result),
         figures=key_figures(result),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -132,25 +132,37 @@ def _plots(
     typical = _typical(result, series)
     quality = next((check for check in result.checks if check.name == "quality"), None)
     reached = result.metrics.get("time_to_train_s")
-    made = [
-        plots.quality_plot(
-            {run.n: run.curve for run in runs},
-            quality.threshold if quality else None,
-            OPERATORS.get(quality.op, "") if quality else "",
-            reached.value if reached else None,
-        ),
-        plots.loss_plot(series),
-        plots.step_plot(typical) if typical else None,
-        plots.scaling_plot(scaling(result, report.results), str(result.topology)),
-        plots.ledger_plot({run.n: run.ledger for run in runs}),
-        plots.device_plot(typical) if typical else None,
-    ]
-    remarks = [f"run {run.n}: {run.problem}" for run in series if run.problem]
+    target, op = (quality.threshold, OPERATORS.get(quality.op, quality.op)) if quality else (None, "")
+    makers: tuple[Callable[[], Plot | None], ...] = (
+        lambda: plots.quality_plot({run.n: run.curve for run in runs}, target, op, reached.value if reached else None),
+        lambda: plots.loss_plot(series),
+        lambda: plots.step_plot(typical) if typical else None,
+        lambda: plots.scaling_plot(scaling(result, report.results), str(result.topology)),
+        lambda: plots.ledger_plot({run.n: run.ledger for run in runs}),
+        lambda: plots.device_plot(typical) if typical else None,
+    )
+    made, remarks = _made(makers)
+    remarks += [f"run {run.n}: {run.problem}" for run in series if run.problem]
     if lost := [run.folder for run in runs if folders[run.n] is None]:
         remarks.append(f"no run folder {', '.join(lost)} lies in the session: what needs its events is not drawn")
     if len(result.runs) > MAX_RUNS:
         remarks.append(f"{MAX_RUNS} of {len(result.runs)} runs are drawn")
-    return tuple(plot for plot in made if plot is not None), tuple(remarks)
+    return tuple(made), tuple(remarks)
+
+
+def _made(makers: Sequence[Callable[[], Plot | None]]) -> tuple[list[Plot], list[str]]:
+    """(the plots that there are, remarks). Numbers that no axis can hold cost their plot, not the page."""
+    made: list[Plot] = []
+    remarks: list[str] = []
+    for make in makers:
+        try:
+            plot = make()
+        except (ArithmeticError, ValueError, MemoryError) as error:
+            remarks.append(f"a plot could not be drawn: {error or type(error).__name__}")
+            continue
+        if plot is not None:
+            made.append(plot)
+    return made, remarks
 
 
 def _typical(result: Result, series: Sequence[RunSeries]) -> RunSeries | None:
@@ -163,8 +175,6 @@ def _check(check: CheckResult) -> CheckRow:
     wanted = ABSENT
     if check.threshold is not None:
         wanted = f"{OPERATORS.get(check.op, check.op)} {amount(check.threshold, check.unit)}"
-    baseline = check.baseline or {}
-    against = ", ".join(f"{key} {value}" for key, value in baseline.items() if value not in (None, ""))
     return CheckRow(
         name=check.name,
         status=check.status,
@@ -173,8 +183,18 @@ def _check(check: CheckResult) -> CheckRow:
         required=check.required,
         reason=check.reason,
         source=check.source,
-        baseline=against,
+        baseline=_against(check.baseline or {}),
     )
+
+
+def _against(baseline: Mapping[str, object]) -> str:
+    """What a check was compared with: `ID: 40 image/s, folder base`; empty where it was not compared."""
+    facts = dict(baseline)
+    id, value, unit = facts.pop("id", ""), facts.pop("value", None), facts.pop("unit", "")
+    number = amount(value, str(unit)) if isinstance(value, int | float) else ""
+    head = ": ".join(part for part in (str(id), number) if part)
+    rest = (f"{key} {fact}" for key, fact in facts.items() if fact not in (None, ""))
+    return ", ".join(part for part in (head, *rest) if part)
 
 
 def _ledger(ledger: Mapping[str, float]) -> tuple[tuple[str, str, str], ...]:

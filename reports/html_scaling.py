@@ -48,8 +48,8 @@ def _base_point(result: Result, metric: str) -> tuple[float, float] | None:
         return None
     if speedup.value <= 0 or efficiency.value <= 0:
         return None
-    devices = result.topology.world_size * efficiency.value / speedup.value
-    return float(round(devices)), _rate(metric, base.value)
+    devices = round(result.topology.world_size * efficiency.value / speedup.value)
+    return (float(devices), _rate(metric, base.value)) if devices >= 1 else None
 
 
 def _rate(metric: str, value: float) -> float:

@@ -90,7 +90,7 @@ def page_name(id: str) -> str:
 
 def flat(facts: Mapping[str, object], limit: int = 300) -> tuple[tuple[str, str], ...]:
     """Nested facts as (dotted name, text), in their order, at most `limit` of them."""
-    rows = list(_leaves("", facts))
+    rows = list(_leaves("", facts)) if facts else []
     if len(rows) > limit:
         rows[limit:] = [("…", f"{len(rows) - limit} more, in environment.json of the run folder")]
     return tuple(rows)

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 from reports.mllog import TOKEN
@@ -34,8 +35,9 @@ class Entry:
 
 
 def check_files(paths: Sequence[Path]) -> list[str]:
-    """A sentence for each thing that is wrong in the logs of one set of runs; empty: all is well. Raises UsageProblem."""
-    problems, seeds = [], {}
+    """A sentence for each thing that is wrong in the logs of one set of runs; empty: nothing. Raises UsageProblem."""
+    problems: list[str] = []
+    seeds: dict[str, Path] = {}
     for path in paths:
         try:
             text = path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace")
@@ -86,7 +88,8 @@ def _entry(number: int, data: object) -> Entry:
 
 def check(entries: Sequence[Entry]) -> list[str]:
     """Every rule, on the entries of one run."""
-    return [problem for rule in (_counts, _clock, _seed, _end, _pairs, _evaluations) for problem in rule(entries)]
+    rules = (_counts, _clock, _preparation, _seed, _end, _pairs, _evaluations)
+    return [problem for rule in rules for problem in rule(entries)]
 
 
 def _first(entries: Sequence[Entry], key: str) -> Entry | None:
@@ -107,18 +110,21 @@ def _clock(entries: Sequence[Entry]) -> Iterator[str]:
         if entry.time_ms < latest:
             yield f":{entry.number}: {entry.key}: the clock goes back by {latest - entry.time_ms} ms"
         latest = max(latest, entry.time_ms)
-    marks = [entry for key in ORDER if (entry := _first(entries, key)) is not None]
-    for before, after in zip(marks, marks[1:]):
+    marks = [mark for key in ORDER if (mark := _first(entries, key)) is not None]
+    for before, after in pairwise(marks):
         if after.number < before.number:
             yield f":{after.number}: {after.key} stands before {before.key}"
-    for begin, end in (("init_start", "init_stop"), ("run_start", "run_stop")):
-        first, last = _first(entries, begin), _first(entries, end)
-        if first is not None and last is not None and last.time_ms <= first.time_ms and begin == "run_start":
-            yield f":{last.number}: {end} is not later than {begin}"
-        division = _first(entries, "submission_division")
-        limit = INIT_LIMIT_MS.get(str(division.value) if division else "", INIT_LIMIT_MS["closed"])
-        if begin == "init_start" and first and last and last.time_ms - first.time_ms > limit:
-            yield f":{last.number}: {end} comes {(last.time_ms - first.time_ms) / 60_000:.3g} minutes after {begin}"
+    first, last = _first(entries, "run_start"), _first(entries, "run_stop")
+    if first and last and last.time_ms <= first.time_ms:
+        yield f":{last.number}: run_stop is not later than run_start"
+
+
+def _preparation(entries: Sequence[Entry]) -> Iterator[str]:
+    """Building the model keeps to the limit of its division."""
+    first, last, division = (_first(entries, key) for key in ("init_start", "init_stop", "submission_division"))
+    limit = INIT_LIMIT_MS.get(str(division.value) if division else "", INIT_LIMIT_MS["closed"])
+    if first and last and last.time_ms - first.time_ms > limit:
+        yield f":{last.number}: init_stop comes {(last.time_ms - first.time_ms) / 60_000:.3g} minutes after init_start"
 
 
 def _seed(entries: Sequence[Entry]) -> Iterator[str]:

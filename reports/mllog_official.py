@@ -28,7 +28,7 @@ def installed() -> bool:
 
 
 def check_officially(path: Path, ruleset: str) -> Official:
-    """Run the checker on one log by the named rule set. Raises UsageProblem without the package, or where it crashes."""
+    """Run the checker on one log by the named rule set. Raises UsageProblem where it is absent or crashes."""
     if not installed():
         raise UsageProblem("--ruleset: the package mlperf-logging is not installed; install the extra `mlperf`")
     with tempfile.TemporaryDirectory() as folder:
@@ -39,9 +39,7 @@ def check_officially(path: Path, ruleset: str) -> Official:
         try:
             done = subprocess.run(command, cwd=folder, capture_output=True, timeout=DEADLINE_S, check=False)
         except subprocess.TimeoutExpired:
-            raise UsageProblem(
-                f"{path}: the official checker took more than {DEADLINE_S:.0f} s; check the file"
-            ) from None
+            raise UsageProblem(f"{path}: the official checker took over {DEADLINE_S:.0f} s; check the file") from None
     text = (done.stdout + done.stderr).decode("utf-8", "replace")
     # A crash leaves with 1 as a refusal does: only the text tells them apart.
     if "SUCCESS" not in text and "FAILED" not in text:

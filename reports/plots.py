@@ -256,8 +256,9 @@ def _png(figure: Figure) -> bytes:
     for patch in (figure.patch, *(axes.patch for axes in figure.axes)):
         patch.set_alpha(0)
     canvas = FigureCanvasAgg(figure)
-    canvas.draw()
-    image = Image.frombytes("RGBA", canvas.get_width_height(), bytes(canvas.buffer_rgba()))
+    canvas.draw()  # type: ignore[no-untyped-call]
+    pixels = bytes(canvas.buffer_rgba())  # type: ignore[no-untyped-call]
+    image = Image.frombytes("RGBA", canvas.get_width_height(), pixels)
     file = io.BytesIO()
     image.quantize(colors=96, method=Image.Quantize.FASTOCTREE).save(file, format="png", optimize=True)
     return file.getvalue()

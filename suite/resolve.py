@@ -160,7 +160,7 @@ class Resolver:
             division="open" if reasons else "closed",
             division_reasons=tuple(reasons),
             evidence=spec.evidence,
-            verified=vendor.spec.verified,
+            verified=vendor.spec.verified is not False,
             params=dict(sorted(layers.params.items())),
             origins=dict(sorted(layers.origins.items())),
             environment=self._environment(case),

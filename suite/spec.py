@@ -234,12 +234,22 @@ class Fault(Record):
         return self
 
 
+class Verified(Record):
+    """Evidence that a vendor's folder was run on the chip, for machines that the project does not have."""
+
+    date: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$")]
+    bundle_sha256: Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
+    """Of the file that `python -m reports bundle` wrote, judged again by this project's own code."""
+    by: Text
+    """Who ran it."""
+
+
 class VendorSpec(Record):
     """vendor.toml: whose chip, how it is found, reached, probed and watched."""
 
     title: Text
-    verified: bool = False
-    """Run on the chip; false is shown in every result."""
+    verified: bool | Verified = False
+    """Run on the chip, and which bundle shows it; false is shown in every result."""
     default_preset: Preset = "full"
     topologies: tuple[TopologyText, ...]
     exclusive: bool = True

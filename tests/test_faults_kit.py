@@ -19,7 +19,10 @@ __all__ = ["fake_accelerators", "faulty_run", "toy_checkout"]
 Run = Callable[..., FaultyRun]
 
 
-@pytest.mark.parametrize(("vendor", "topology"), [("basalt", "1x2"), ("quill", "2x1"), ("zephyr", "1x2")])
+CLEAN = [("basalt", "1x2"), ("quill", "2x1"), ("zephyr", "1x2"), ("cinder", "1x1")]
+
+
+@pytest.mark.parametrize(("vendor", "topology"), CLEAN)
 def test_a_training_without_a_script_passes(
     toy_checkout: MakeCheckout, vendor: str, topology: str, fake_accelerators: tuple[str, ...]
 ) -> None:

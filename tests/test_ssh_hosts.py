@@ -185,11 +185,11 @@ def test_a_pulled_cable_is_a_lost_node(lab: Lab, tmp_path: Path) -> None:
 
     watcher = Watcher(once("steps", pull))
     runs = lab.train(toy_plan(tmp_path, ENDLESS, topology="2x1"), tmp_path, watcher)
-    assert emptied
-    assert emptied[0] < 5 + 2, "within 5 s by contract; the rest is what a busy machine takes to look"
     outcome = ended(runs)
     assert (outcome.status, outcome.category) == ("error", "lost_node")
-    assert lab.addresses[1] in outcome.reason
+    assert lab.addresses[1] in outcome.reason, outcome.reason
+    assert emptied
+    assert emptied[0] < 10, "within 5 s by contract; the rest is for a machine that is too busy to look"
     assert not (runs.folder / "r1.2").exists(), "the host did not come back, so there is no second attempt"
     assert any("cannot be had again" in note for note in watcher.notes)
     until(lambda: not tagged_with(f"toy-{os.getpid()}"), 5)

@@ -44,9 +44,11 @@
     return label;
   }
 
+  /* One bar for the whole page: what does not match leaves every table that speaks of it. */
   function filterable(table) {
     const rows = [...table.tBodies[0].rows];
-    const cells = [...document.querySelectorAll(".cell")];
+    const parts = [...document.querySelectorAll("[data-id]")];
+    const lines = [...document.querySelectorAll("table.grid tbody tr")];
     const search = document.createElement("input");
     search.type = "search";
     const choice = document.createElement("select");
@@ -59,11 +61,13 @@
 
     const apply = () => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
-      const matches = (part) =>
-        (!choice.value || part.dataset.status === choice.value) &&
-        words.every((word) => part.dataset.id.toLowerCase().includes(word));
-      rows.forEach((row) => (row.hidden = !matches(row)));
-      cells.forEach((cell) => cell.classList.toggle("filtered", !matches(cell)));
+      for (const part of parts) {
+        const named = words.every((word) => part.dataset.id.toLowerCase().includes(word));
+        part.hidden = !named || (choice.value !== "" && part.dataset.status !== choice.value);
+      }
+      for (const line of lines) {
+        line.hidden = line.querySelector(".cell:not([hidden])") === null;
+      }
       told.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} plans`;
     };
 
@@ -74,7 +78,7 @@
     bar.append(labelled("Plan contains", search), labelled("Outcome", choice), told);
     bar.addEventListener("submit", (event) => event.preventDefault());
     bar.addEventListener("input", apply);
-    table.closest(".scroll").before(bar);
+    document.querySelector(".counts").after(bar);
     apply();
   }
 

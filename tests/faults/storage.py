@@ -120,7 +120,7 @@ FAULTS = (
         arguments=("--set", "step_s=0.05"),
         expect="error: provision",
         exit=1,
-        says="was removed while the plan ran",
+        says="out/toy-",
     ),
     Fault(
         name="results_removed",
@@ -129,7 +129,7 @@ FAULTS = (
         arguments=("--set", "step_s=0.05"),
         expect="error: provision",
         exit=1,
-        says="was removed while the plan ran",
+        says="out/toy-",
     ),
     Fault(
         name="data_missing",

@@ -38,9 +38,9 @@ the session's mark or told their pid, held locks of devices and ports, open port
 nothing was.
 
 The kit is public: `pytest_plugins = ("fixtures.testing",)` gives `toy_checkout` and `faulty_run` to the tests of
-another project, a vendor's adapter for one. `fixtures/faults/misbehaviour.py` lists what the fake training can do.
-The invented vendors are `basalt` (shared, no tool), `quill` (exclusive, with words of its own for its faults) and
-`zephyr` (with a management library).
+another project, a vendor's adapter for one. What the fake training can do is listed in `misbehaviour.py` and
+`damage.py` of `fixtures/faults`. The invented vendors are `basalt` (shared, no tool), `quill` (exclusive, with words
+of its own for its faults), `zephyr` (with a management library) and `cinder` (with a command line tool).
 """
 
 COLUMNS = "| fault | injected | outcome | verdict | left |\n|---|---|---|---|---|"

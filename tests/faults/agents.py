@@ -1,4 +1,4 @@
-"""Launchers, agents, devices, ports, and what ranks leave behind."""
+"""Launchers, agents, monitors, leases and ports."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import signal
 import socket
 import threading
 
-from fixtures.node import processes
-from tests.faults.fault import Act, Fault
+from tests.faults.fault import Fault
 from tests.faults.scene import Scene
 
 
@@ -119,38 +118,6 @@ def second_session(scene: Scene) -> None:
 def second_session_passed(scene: Scene) -> None:
     """It waited, and trained."""
     assert [other.returncode for other in scene.others] == [0], scene.checkout.output
-
-
-def foreign_process(scene: Scene) -> None:
-    """Somebody's process, which the devices will show."""
-    scene.checkout.variables["FAULT_PID"] = str(scene.sleeper())
-
-
-def foreign_left_alone(scene: Scene) -> None:
-    """It is none of ours to end. Asked before the scene closes, which ends it."""
-    process = processes.read(int(scene.checkout.variables["FAULT_PID"]))
-    assert process is not None and process.state not in "ZX"
-
-
-def devices(**state: int) -> Act:
-    """A state of the fake devices from the start."""
-
-    def arrange(scene: Scene) -> None:
-        scene.checkout.write("devices", "".join(f"{word} {number}\n" for word, number in state.items()))
-        scene.tell(f"devices: {', '.join(f'{word} {number}' for word, number in state.items())}")
-
-    return arrange
-
-
-def killed(count: int) -> Act:
-    """The agent had to end so many processes, and says so."""
-
-    def check(scene: Scene) -> None:
-        lines = [json.loads(line) for line in scene.log("harness.jsonl").splitlines()]
-        ended = [process for line in lines if line["event"] == "node_exit" for process in line["killed"]]
-        assert len(ended) >= count, lines
-
-    return check
 
 
 PASSED = {"expect": "passed", "exit": 0}
@@ -280,111 +247,5 @@ FAULTS = (
         expect="error: provision",
         exit=1,
         says="is not a folder",
-    ),
-    Fault(
-        name="foreign_process",
-        what="somebody else's process on a leased device in the timed window; it is left alone",
-        vendor="zephyr",
-        script="device=foreign/pid@20",
-        arguments=("--set", "step_s=0.03"),
-        before=foreign_process,
-        check=foreign_left_alone,
-        expect="failed: invalid_measurement",
-        exit=1,
-        says="another process used device",
-    ),
-    Fault(
-        name="device_memory_kept",
-        what="device memory does not come back after the run",
-        vendor="zephyr",
-        script="device=leak/4096@20",
-        expect="error: harness",
-        exit=1,
-        says="still holds 4096 MiB more than before the run",
-    ),
-    Fault(
-        name="driver_lost",
-        what="the driver loses the devices during a run",
-        vendor="zephyr",
-        script="device=gone@20",
-        **PASSED,
-    ),
-    Fault(
-        name="driver_refuses",
-        what="the management library cannot be initialised",
-        vendor="zephyr",
-        before=devices(refused=1),
-        expect="not_started: unavailable",
-        exit=5,
-        says="NVML cannot be used",
-    ),
-    Fault(
-        name="driver_stuck",
-        what="the management library never answers",
-        vendor="zephyr",
-        before=devices(stuck=2),
-        expect="not_started: unavailable",
-        exit=5,
-        says="did not answer within",
-    ),
-    Fault(
-        name="too_few_devices",
-        what="a device has gone since the plan was made",
-        vendor="zephyr",
-        topology="1x2",
-        before=devices(count=1),
-        expect="not_started: unavailable",
-        exit=5,
-        says="needs 2 devices",
-    ),
-    Fault(
-        name="orphans",
-        what="grandchildren in sessions of their own outlive a rank",
-        script="orphan=2@end",
-        check=killed(2),
-        **PASSED,
-    ),
-    Fault(
-        name="orphans_of_killed",
-        what="the same, and the rank is killed",
-        script="orphan=2@20,signal_self=KILL@20",
-        check=killed(2),
-        expect="error: crash",
-        exit=1,
-        rank=0,
-    ),
-    Fault(
-        name="orphan_untagged",
-        what="a daemon that has wiped its environment outlives a rank",
-        script="untagged_orphan@end",
-        check=killed(1),
-        **PASSED,
-    ),
-    Fault(
-        name="orphan_deaf",
-        what="a daemon that ignores SIGTERM outlives a rank",
-        script="deaf_orphan@end",
-        check=killed(1),
-        **PASSED,
-    ),
-    Fault(
-        name="orphan_breeds",
-        what="a daemon that forks when it is asked to end",
-        script="breed@end,pause=0.5@end",
-        check=killed(1),
-        **PASSED,
-    ),
-    Fault(
-        name="orphan_listens",
-        what="a daemon keeps the rendezvous port open",
-        script="listen@end",
-        check=killed(1),
-        **PASSED,
-    ),
-    Fault(
-        name="zombies",
-        what="fifty children that nobody waits for",
-        script="zombies=50@20",
-        **PASSED,
     ),
 )
