@@ -1,4 +1,4 @@
-"""What the harness adds: `pytest suite -k "glm and 1x1"` against bare torchrun of the same plan, `python benchmarks/launch_overhead.py [ROUNDS]`."""
+"""What the harness adds to bare torchrun of the same plan: `python benchmarks/launch_overhead.py [ROUNDS]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands timed side by side: A B A B …, medians and their ratio. Absolute times of a noisy host mean little; the ratio does."""
+"""Commands timed side by side, A B A B …: absolute times of a noisy host mean little, their ratio does."""
 
 from __future__ import annotations
 

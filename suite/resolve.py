@@ -23,6 +23,8 @@ TOTAL_CAP_S = 8 * 24 * 3600.0
 _SLACK_S = 900.0
 _UNKNOWN_TOTAL_S: dict[Mode, float] = {"converge": 24 * 3600.0, "throughput": 3600.0}
 _BATCH = "train_batch_size"
+_ACCUMULATION = "gradient_accumulation_steps"
+_GLOBAL_BATCH = "global_batch_size"
 
 
 def plan_id(
@@ -58,6 +60,14 @@ class Choice:
             mode=self.mode,
             topology=self.topology,
         )
+
+
+def _keep_global_batch(layers: Layers, topology: Topology) -> None:
+    """A case that states its global batch is refused any other: another per-device batch makes another."""
+    batch, steps = layers.params.get(_BATCH), layers.params.get(_ACCUMULATION, 1)
+    if layers.params.get(_GLOBAL_BATCH) and isinstance(batch, int) and isinstance(steps, int):
+        layers.params[_GLOBAL_BATCH] = batch * steps * topology.world_size
+        layers.origins[_GLOBAL_BATCH] = f"{_BATCH} x {_ACCUMULATION} x devices of the base"
 
 
 def derive_seed(base_seed: int, case: str, n: int) -> int:
@@ -114,6 +124,7 @@ class Resolver:
                 f"{_BATCH} {layers.params[_BATCH]} as in {choice.topology}; {topology} itself has {own.params[_BATCH]}"
             )
             own.params[_BATCH], own.origins[_BATCH] = layers.params[_BATCH], layers.origins[_BATCH]
+            _keep_global_batch(own, topology)
         others = [key for key, value in own.params.items() if value != layers.params[key]]
         if others:
             notes.append(f"{topology} differs from {choice.topology} in {', '.join(sorted(others))} too")

@@ -66,3 +66,17 @@ def test_a_case_names_its_targets_and_its_data(case: CaseFolder) -> None:
 @pytest.mark.parametrize("path", sorted((SUITE / "vendors").rglob("environment_variables.sh")), ids=relative)
 def test_an_environment_file_needs_no_shell(path: Path) -> None:
     assert isinstance(read_environment(path, relative(path)), dict)
+
+
+@pytest.mark.parametrize("vendor", ["cpu", "nvidia"])
+def test_a_base_has_the_global_batch_that_it_makes(vendor: str) -> None:
+    """A case that states its global batch refuses any other, so a base with the child's batch states its own."""
+    catalog = load_catalog(SUITE)
+    bases = []
+    for preset in ("full", "mini"):
+        for plan in plans(catalog, Request(vendor=vendor, models=("bert",), presets=(preset,))):
+            bases += [plan.base] if plan.base is not None else []
+    assert bases
+    for base in bases:
+        made = base.params["train_batch_size"] * base.params["gradient_accumulation_steps"] * base.world_size
+        assert base.params["global_batch_size"] in (0, made), base.id
