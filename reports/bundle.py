@@ -52,6 +52,8 @@ def pack(
         for plan in plans:
             _stage_plan(plan, staged / plan.name, checkpoints=checkpoints, logs=not public)
         redactor = _redact(staged, report) if public else None
+        for result in report.results:
+            _settle(result, staged / result.id, redactor)
         again = {plan.name: judge_folder(staged / plan.name, baselines=baselines) for plan in plans}
         results = [_agreed(result, again.get(result.id), redactor) for result in report.results]
         for result in results:
@@ -146,10 +148,20 @@ def _seal(run: Path, before: dict[str, str]) -> None:
     log.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
+def _settle(stored: Result, plan: Path, redactor: Redactor | None) -> None:
+    """Nobody judged this plan, and the session alone says how it ended: its folder shall say so too."""
+    if stored.comparability_key or not plan.is_dir():
+        return
+    outcome = stored.outcome.model_dump(mode="json")
+    line = {"event": "settled", "t": 0.0, "t_wall": 0.0, "outcome": redactor.value(outcome) if redactor else outcome}
+    with (plan / "harness.jsonl").open("a", encoding="utf-8") as log:
+        log.write(json.dumps(line) + "\n")
+
+
 def _agreed(stored: Result, again: Result | None, redactor: Redactor | None) -> Result:
     """The verdict on what is packed, where it is that of the session. Raises UsageProblem for any other."""
-    if again is None or not stored.comparability_key:
-        # Lost or never started: nobody judged it, and there are no numbers.
+    if again is None:
+        # It never started: there is no folder, and there are no numbers.
         clean = redactor.value(stored.model_dump(mode="json")) if redactor else stored.model_dump(mode="json")
         return Result.model_validate(clean)
     for what, before, after in (
@@ -157,7 +169,8 @@ def _agreed(stored: Result, again: Result | None, redactor: Redactor | None) -> 
         ("checks", _checks(stored), _checks(again)),
         ("metrics", stored.metrics, again.metrics),
     ):
-        if before != after:
+        # Of a plan that nobody judged, only how it ended is stored.
+        if before != after and (stored.comparability_key or what == "outcome"):
             raise UsageProblem(
                 f"{stored.id}: its {what} cannot be had from what the bundle would hold; `python -m reports rejudge`"
                 " the session, and name what it was judged against with --baseline"

@@ -145,7 +145,8 @@ def _detectable(result: Result) -> list[str]:
             continue
         least = statistics.detectable(metric.values, metric.values)
         seen = f"changes from {100 * least:.2g} % on can be seen" if least is not None else "no change can be seen"
-        found.append(f"{check.name} {check.op} {check.threshold:.6g}: {seen} with {len(metric.values)} runs")
+        runs = "1 run" if len(metric.values) == 1 else f"{len(metric.values)} runs"
+        found.append(f"{check.name} {check.op} {check.threshold:.6g}: {seen} with {runs}")
     return found
 
 

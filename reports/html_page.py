@@ -42,6 +42,7 @@ class MetricRow(NamedTuple):
     """One metric over all runs."""
 
     name: str
+    median: float
     value: str
     values: str
     meaning: str
@@ -115,7 +116,10 @@ def plan_page(report: SessionReport, result: Result, session: Path, *, draw: boo
         ),
         runs=tuple(_run(run, result) for run in result.runs),
         metrics=tuple(_metrics(result)),
-        params=tuple((key, str(value), result.origins.get(key, "")) for key, value in sorted(result.params.items())),
+        params=tuple(
+            (key, '""' if value == "" else str(value), result.origins.get(key, ""))
+            for key, value in sorted(result.params.items())
+        ),
         identity=_identity(result),
         environment=flat(result.environment),
         rerun=rerun_command(result, report.session.command),
@@ -224,7 +228,9 @@ def _metrics(result: Result) -> Iterator[MetricRow]:
     for name, metric in sorted(result.metrics.items()):
         known = METRICS.get(name)
         values = ", ".join(f"{value:.4g}" for value in metric.values) if len(metric.values) > 1 else ""
-        yield MetricRow(name, amount(metric.value, metric.unit), values, known.description if known else "")
+        yield MetricRow(
+            name, metric.value, amount(metric.value, metric.unit), values, known.description if known else ""
+        )
 
 
 def _identity(result: Result) -> tuple[tuple[str, str], ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -23,6 +26,9 @@ FREE = 64 << 20
 """So many come out whatever the ratio."""
 CHUNK = 1 << 20
 
+DAMAGE = (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, zlib.error, struct.error)
+"""What the archive module raises for bytes that are not what they should be."""
+
 
 @contextmanager
 def unpacked(path: Path) -> Iterator[Path]:
@@ -32,10 +38,13 @@ def unpacked(path: Path) -> Iterator[Path]:
         target.mkdir()
         try:
             _extract(path, target)
-        except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as problem:
+        except DAMAGE as problem:
             raise _refused(path, f"it is no sound archive ({problem})") from None
-        except zipfile.zlib.error as problem:  # type: ignore[attr-defined]
-            raise _refused(path, f"it is damaged ({problem})") from None
+        except OSError as problem:
+            # An offset that points nowhere; a full disk is another matter, and not the bundle's fault.
+            if problem.errno != errno.EINVAL:
+                raise
+            raise _refused(path, "it is no sound archive (an offset in it leads nowhere)") from None
         _check_bases(path, target)
         yield target
 
@@ -80,6 +89,8 @@ def _safe_name(path: Path, member: zipfile.ZipInfo) -> str:
     plain = all(character.isprintable() for character in name) and "\\" not in name and ":" not in name
     if not plain or not parts or name.startswith("/") or ".." in parts or len(name) > MAX_NAME:
         raise _refused(path, f"a member is called {name[:80]!r}")
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise _refused(path, f"{name[:80]!r} is packed by a method that bundles never use")
     if mode and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_IFMT(mode) == 0):
         raise _refused(path, f"{name[:80]!r} is neither a file nor a folder")
     return PurePosixPath(*parts).as_posix()

@@ -18,11 +18,13 @@ from reports import unbundle
 from reports.__main__ import main
 from reports.bundle import pack
 from reports.json_report import read_session, write_result
+from reports.lost import lost_result
 from reports.redact import Redactor
 from reports.replan import own_plans
 from suite.artifacts import event_seals
 from suite.catalog import load_catalog
 from suite.errors import UsageProblem
+from suite.outcome import Outcome
 from suite.plan import Plan, Request
 from suite.selection import plans
 from suite.topology import Topology
@@ -201,6 +203,7 @@ HOSTILE: dict[str, Callable[[zipfile.ZipFile], None]] = {
     "drive": lambda archive: archive.writestr("C:/escaped", "x"),
     "control": lambda archive: archive.writestr("p/\x1b[31m", "x"),
     "long": lambda archive: archive.writestr("p/" * 300 + "x", "x"),
+    "method": lambda archive: archive.writestr("p/x", "x" * 999, compress_type=zipfile.ZIP_LZMA),
     "link": link,
     "twice": twice,
     "file and folder": both,
@@ -304,3 +307,30 @@ def test_what_is_no_plan_of_this_checkout_is_one_sentence(tmp_path: Path) -> Non
     )
     with pytest.raises(UsageProblem):
         own_plans([folder])
+
+
+def test_a_vendor_names_the_bundle_that_verified_it(checkout: Checkout) -> None:
+    path = checkout.root / "suite/vendors/cpu/vendor.toml"
+    good = f'verified = {{ date = "2026-01-31", bundle_sha256 = "{"a" * 64}", by = "a vendor" }}'
+    text = path.read_text()
+    request = Request(vendor="cpu", machine="host", models=("toy",), topologies=("1x1",))
+    for line, verified in ((good, True), ("verified = true", True), ("verified = false", False)):
+        path.write_text(text.replace("verified = true", line))
+        assert plans(load_catalog(checkout.root / "suite"), request)[0].verified is verified
+    path.write_text(text.replace("verified = true", 'verified = { date = "soon" }'))
+    with pytest.raises(UsageProblem, match="verified"):
+        plans(load_catalog(checkout.root / "suite"), request)
+
+
+def test_a_plan_that_was_lost_is_still_lost_in_the_bundle(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    session, plan = real_session(tmp_path / "s1")
+    (session / plan.id / "result.json").unlink()
+    lost = Outcome(status="error", category="interrupted", reason="SIGTERM on gpu17.lab.example.org by alice@gpu17")
+    never = lost_result(tiny_plan(id="never"), Outcome(status="not_started", category="budget", reason="no time"))
+    session_with(session, [lost_result(plan, lost), never], exit_status=2)
+    pack(session, tmp_path / "s1.zip", public=True)
+    assert main(["rejudge", str(tmp_path / "s1.zip"), "--output", str(tmp_path / "judged")]) == 1
+    assert "the same as the stored result.json" in capsys.readouterr().out
+    report = read_session(tmp_path / "judged")
+    assert [result.outcome.category for result in report.results] == ["interrupted", "budget"]
+    assert "alice" not in report.model_dump_json() and report.session.exit_status == 2

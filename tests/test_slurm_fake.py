@@ -106,9 +106,11 @@ def test_a_silent_daemon_is_no_end_and_then_too_long(slurm: FakeSlurm, tmp_path:
     slurm.script(PENDING, AWAY, AWAY, AWAY, {**PENDING, "Reason": "InvalidQOS"})
     assert "InvalidQOS" in settled(play(slurm, tmp_path)).reason
     slurm.script(AWAY)
-    outcome = settled(play(slurm, tmp_path, away_s=1.0))
-    assert (outcome.status, outcome.category) == ("error", "harness")  # what became of it nobody can say
-    assert "cancelled" in outcome.reason or "still there" in outcome.reason
+    progress = Watcher()
+    outcome = settled(play(slurm, tmp_path, progress=progress, away_s=1.0))
+    assert (outcome.status, outcome.category) == ("error", "provision")
+    assert "has not answered" in outcome.reason
+    assert "is still there" in progress.notes[-1]  # what became of the job nobody can say
 
 
 @pytest.mark.parametrize(

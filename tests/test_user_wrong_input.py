@@ -36,7 +36,7 @@ WRONG: tuple[tuple[str, str], ...] = (
     ("--site sites/typo.toml", "unknown table 'polcy'"),
     ("--site sites/torn.toml", "sites/torn.toml"),
     ("--site sites/latin.toml", "is not UTF-8"),
-    ("--site sites/slurm.toml", "[launch] launcher = 'slurm' is not available in this version"),
+    ("--site sites/slurm.toml", "extra: '--time=5' is set by the suite itself; leave it out"),
     ("--site sites/strange.toml", "no case trains 'toi' (did you mean 'toy'?)"),
     ("--launcher ssh", "--launcher ssh: [hosts] names is empty; name the hosts in a site file, and say --site FILE"),
     ("--launcher shh", "--launcher 'shh' is not known (did you mean 'ssh'?)"),
@@ -67,7 +67,7 @@ WRONG: tuple[tuple[str, str], ...] = (
 SITES = {
     "sites/typo.toml": "[polcy]\ntrust_vendor_code = true\n",
     "sites/torn.toml": "[data\n",
-    "sites/slurm.toml": '[launch]\nlauncher = "slurm"\n',
+    "sites/slurm.toml": '[launch]\nlauncher = "slurm"\n[slurm]\nextra = ["--time=5"]\n',
     "sites/strange.toml": '[data]\ncases = { toi = "/data" }\n',
     "sites/row.toml": '"toy:pytorch:host:1" = ""\n',
 }

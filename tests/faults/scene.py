@@ -179,10 +179,10 @@ class Scene:
         reason = str(outcome.get("reason") or "") if outcome else _last_line(self.checkout.output)
         return Row(
             name=self.fault.name,
-            command=shlex.join(["pytest", *_relative(command[command.index("suite") :], self.checkout.root)]),
+            command=_without(shlex.join(["pytest", *command[command.index("suite") :]]), self.checkout.root),
             injected=injected,
             outcome=told or f"exit {code}",
-            reason=reason.replace(f"{self.checkout.root}/", ""),
+            reason=_without(reason, self.checkout.root),
             rank=outcome.get("rank"),
             attempts=sum(run["attempts"] for run in result.get("runs", [])) or 1,
             exit=code,
@@ -230,8 +230,11 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     process.wait(10)
 
 
-def _relative(words: list[str], root: Path) -> list[str]:
-    return [word.replace(f"{root}/", "") for word in words]
+def _without(text: str, root: Path) -> str:
+    """The text without what only the machine knows on which it was written."""
+    for path, name in ((f"{root}/", ""), (str(root), "CHECKOUT"), (sys.executable, "python")):
+        text = text.replace(path, name)
+    return text
 
 
 def _last_line(text: str) -> str:
