@@ -139,7 +139,7 @@ def _add_utilisation(
 def _add_devices(
     plan: Plan, run_dir: Path, first: RankStream, totals: RankTotals, numbers: Numbers, facts: dict[str, object]
 ) -> None:
-    """Memory from the driver, else the monitor; power, energy and utilisation inside the train window only."""
+    """Memory from the driver, else the monitor; power, energy and utilisation of the training proper only."""
     peaks = [mark.number("peak_bytes") for mark in first.all("memory") if mark.has("peak_bytes")]
     if peaks:
         numbers["memory_peak_gib"] = max(peaks) / GIB
@@ -148,9 +148,10 @@ def _add_devices(
         return
     to_wall = first.header.number("t_wall") - first.header.t
     machine = plan.machine_facts
+    begin = _observed_from(plan, first, totals, start.t)
     seen = summarise_monitor(
         run_dir,
-        start.t + to_wall,
+        begin + to_wall,
         end + to_wall,
         plan.world_size,
         scope=machine.power_scope,
@@ -170,5 +171,15 @@ def _add_devices(
             "energy_source": seen.energy_source,
             "period_s": None if seen.period_s is None else round(seen.period_s, 3),
         }
-        if samples := sum(totals.rank_samples):
+        if plan.mode == "throughput" and (rate := numbers.get("throughput_train")) and end > begin:
+            numbers["energy_per_sample_j"] = seen.energy_j / (end - begin) / rate
+        elif plan.mode == "converge" and (samples := sum(totals.rank_samples)):
             numbers["energy_per_sample_j"] = seen.energy_j / samples
+
+
+def _observed_from(plan: Plan, first: RankStream, totals: RankTotals, start: float) -> float:
+    """Where power and utilisation are looked at: converge pays for all of its training, throughput for steady steps."""
+    if plan.mode == "converge" or totals.steady.reason or not first.windows:
+        return start
+    steady = first.windows[0].first + totals.steady.first
+    return next((window.start for window in first.windows if window.first >= steady), start)

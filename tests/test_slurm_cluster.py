@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.faults.checkout import ToyCheckout
 from fixtures.node import processes
 from tests.launch_toy import GOOD, ROOT, TRAIN, tagged_with, until
 from tests.run_folders import read_lines
@@ -236,3 +237,30 @@ def test_a_controller_that_is_killed_takes_job_and_processes_with_it(tmp_path: P
         controller.wait()
     until(lambda: not [pid for pid in tagged_with(run) if processes.read(pid)], 8)
     until(lambda: not cluster.queue(), 30)
+
+
+def test_a_submitted_job_outlives_its_submitter(tmp_path: Path, cluster: Cluster) -> None:
+    toy = ToyCheckout(tmp_path / "a clone")
+    toy.variables["SLURM_CONF"] = str(cluster.conf)
+    toy.write("site.toml", '[launch]\nlauncher = "slurm"\n[lease]\ndir = "leases"\n[slurm]\npoll_s = 0.5\n')
+    assert toy.run(toy.command("--submit", topology="2x1")) == 0, toy.output
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suite", "--attach", str(toy.results)]
+    assert toy.run(argv) == 0, toy.output
+    (result,) = toy.session()["results"]
+    assert result["outcome"]["status"] == "passed"
+    assert result["environment"]["scheduler"]["state"] == "COMPLETED"
+    assert [node["host"] for node in result["environment"]["preflight"].values()] in (["n1", "n2"], ["n2", "n1"])
+
+
+@pytest.mark.slow
+def test_glm_trains_on_two_nodes(tmp_path: Path, cluster: Cluster) -> None:
+    site = tmp_path / "site.toml"
+    site.write_text('[launch]\nlauncher = "slurm"\n[environment]\nGLOO_SOCKET_IFNAME = "lo"\n')
+    argv = [sys.executable, "-m", "pytest", "suite", "-k", "glm and 2x1", "--vendor", "cpu", "-p", "no:cacheprovider"]
+    argv += ["--site", str(site), "--session", str(tmp_path / "session")]
+    done = subprocess.run(argv, cwd=ROOT, env=cluster.env, capture_output=True, text=True, timeout=900, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (folder,) = (tmp_path / "session").glob("glm-*")
+    headers = [json.loads((folder / "r1" / "events" / f"rank{rank}.jsonl").open().readline()) for rank in (0, 1)]
+    assert [header["host"] for header in headers] == ["n1", "n2"]
+    assert json.loads((folder / "result.json").read_text())["environment"]["scheduler"]["state"] == "COMPLETED"

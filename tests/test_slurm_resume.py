@@ -165,13 +165,17 @@ def test_two_ranks_started_without_torchrun_train_together(tmp_path: Path, told:
     run_json = write_run(tmp_path, 2, params={"max_samples": 256})
     with leased_port(tmp_path / "ports") as port:
         ranks = []
-        for rank in (0, 1):
-            values = (rank, 2, rank, 2)
+        for number in (0, 1):
+            values = (number, 2, number, 2)
             own = {f"{told}_{name}": str(value) for name, value in zip(names, values) if name}
             env = environment(run_json, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), **own)
             argv = [sys.executable, str(ROOT / "suite" / "drivers" / "rank.py"), "train.py"]
             ranks.append(subprocess.Popen(argv, cwd=tmp_path, env=env))
-        assert [rank.wait(120) for rank in ranks] == [0, 0]
+        try:
+            assert [rank.wait(120) for rank in ranks] == [0, 0]
+        finally:
+            for rank in ranks:
+                rank.kill()
     for rank in (0, 1):
         header = events(tmp_path, rank)[0]
         assert (header["rank"], header["world_size"], header["local_rank"]) == (rank, 2, rank)
