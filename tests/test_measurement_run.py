@@ -287,6 +287,24 @@ def test_power_and_utilisation_of_the_train_window_only(tmp_path: Path) -> None:
     assert run.metrics["energy_per_sample_j"] == pytest.approx(run.metrics["energy_j"] / 1920)
 
 
+def test_a_throughput_run_is_not_charged_for_its_compilation(tmp_path: Path) -> None:
+    """Power of the steady steps only; a converging run pays for every second of its training."""
+    power = {}
+    for mode in ("throughput", "converge"):
+        plan = tiny_plan(mode=mode)
+        folder = write_run(tmp_path / mode, plan, power_w=300.0, faults={"slow_start"})
+        lines = read_lines(folder / "monitor.jsonl")
+        idle = lines[0]["t_wall"] + 16  # three steps of 5 s come first
+        for line in lines:
+            for device in line["devices"]:
+                device.pop("energy_j", None)
+                device["power_w"] = 10.0 if line["t_wall"] < idle else 300.0
+        write_lines(folder / "monitor.jsonl", lines)
+        power[mode] = measure(plan, folder).metrics["power_mean_w"]
+    assert power["throughput"] == pytest.approx(600.0, rel=0.1)
+    assert power["converge"] < 400.0
+
+
 def test_zero_watts_are_no_measurement_and_half_the_devices_are_not_the_whole(tmp_path: Path) -> None:
     assert measured(tmp_path / "a", power_w=0.0).missing["power_mean_w"].category == "not_observable"
     plan = tiny_plan()
