@@ -18,6 +18,9 @@ from reports.records import KINDS, RECORDS, AnyRecord
 
 SCHEMA = 1
 
+_LATEST = 1e12
+"""Seconds of the epoch that no clock will tell."""
+
 
 class Entry(NamedTuple):
     """One record, with when and by which process it was told."""
@@ -83,6 +86,9 @@ def read_journals(folder: Path, unwritten: Sequence[bytes] = ()) -> Journal:
     problems: list[str] = []
     streams = []
     for path in sorted(folder.glob("journal-*.jsonl")):
+        if not path.is_file():  # whoever opens a pipe waits for ever
+            problems.append(f"{path}: not a regular file; its records are missing from the report")
+            continue
         try:
             data = path.read_bytes()
         except OSError as error:
@@ -124,6 +130,8 @@ def _entry(line: bytes) -> Entry | None:
         raise ValueError("no t_wall or no worker in it")
     if record.get("kind") not in KINDS:
         return None
+    if not abs(t_wall) < _LATEST:
+        raise ValueError("its t_wall is no time")
     return Entry(float(t_wall), worker, RECORDS.validate_python(record))
 
 

@@ -23,6 +23,8 @@ class NewerSchema(UsageProblem):
 
 def load(kind: type[R], path: Path) -> R:
     """The record of `kind` in `path`. Raises UsageProblem naming the file, what is wrong with it, and what to do."""
+    if path.exists() and not (path.is_file() or path.is_dir()):  # whoever opens a pipe waits for ever
+        raise UsageProblem(f"{path}: not a regular file; name a folder that a session wrote")
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:

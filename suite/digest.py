@@ -127,7 +127,7 @@ def _content(path: Path) -> object:
             return _normal(ast.parse(raw))
         if path.suffix == ".toml":
             return _without_words(tomllib.loads(raw.decode("utf-8")))
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
     return hashlib.sha256(raw).hexdigest()
 

@@ -101,10 +101,10 @@ def _proven(proofs: Proofs, where: str, digest: str) -> frozenset[str]:
 def _filled(folder: Path, root: Path) -> tuple[str, ...]:
     """Slots that `fill(slots)` assigns by `slots["x"] = …` or `slots.update(x=…)`. Raises UsageProblem."""
     found: set[str] = set()
-    for path in sorted(folder.rglob("*.py")):
+    for path in sorted(path for path in folder.rglob("*.py") if path.is_file()):
         try:
             tree = ast.parse(path.read_bytes())
-        except (SyntaxError, ValueError) as error:
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             line = getattr(error, "lineno", None) or 1
             raise UsageProblem(
                 f"{shown(path, root)}:{line}: not valid Python; mend it, or remove it from extern/"

@@ -27,6 +27,8 @@ def shown(path: Path, root: Path) -> str:
 def read_toml(path: Path, label: str) -> dict[str, object]:
     """The parsed file. Raises UsageProblem, naming the line, for what is not UTF-8 or not TOML."""
     try:
+        if not path.is_file() and not path.is_dir() and path.exists():  # whoever opens a pipe waits for ever
+            raise UsageProblem(f"{label}: cannot be read: not a regular file")
         raw = path.read_bytes()
     except OSError as error:
         raise UsageProblem(f"{label}: cannot be read: {error.strerror or error}") from None
@@ -42,6 +44,8 @@ def read_toml(path: Path, label: str) -> dict[str, object]:
         line = int(place[1]) if place else raw.count(b"\n") + 1
         reason = re.sub(r"\s*\(at .*\)$", "", str(error))
         raise UsageProblem(f"{label}:{line}: not valid TOML: {reason[:1].lower()}{reason[1:]}") from None
+    except ValueError as error:  # an integer of thousands of digits
+        raise UsageProblem(f"{label}: not valid TOML: {str(error).partition(';')[0]}") from None
     except RecursionError:
         raise UsageProblem(f"{label}: nested too deeply; write it flat") from None
 

@@ -110,6 +110,12 @@ class Cluster:
         """End everything; nothing of the cluster is left."""
         for name in (*(f"slurmd-{node}" for node in self.names), "slurmctld", "munged"):
             self._end(name)
+        # A step whose slurmd was killed waits for it for ever; everything of this cluster carries its configuration.
+        mark = f"SLURM_CONF={self.conf}".encode()
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):
+                if int(path.parent.name) != os.getpid() and mark in path.read_bytes().split(b"\0"):
+                    os.kill(int(path.parent.name), signal.SIGKILL)
 
     def start_controller(self) -> None:
         """slurmctld, with the state that it left."""
