@@ -1,4 +1,4 @@
-"""Collection of the shipped catalog against that of an empty folder: `python benchmarks/collection_time.py [ROUNDS]`."""
+"""Collection of the shipped catalog against one empty test: `python benchmarks/collection_time.py [ROUNDS]`."""
 
 from __future__ import annotations
 

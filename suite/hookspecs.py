@@ -9,4 +9,7 @@ import pytest
 
 @pytest.hookspec
 def pytest_trainmark_record(record: dict[str, Any]) -> None:
-    """Fixtures and judge announce plain JSON dicts `{kind: session|plan|attempt|phase|outcome|verdict, …}`; reports write them down."""
+    """Fixtures and judge announce plain JSON dicts, reports write them down.
+
+    `{kind: session|plan|attempt|phase|outcome|verdict, …}`: docs/contracts.md, section 5.
+    """

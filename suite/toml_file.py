@@ -33,7 +33,7 @@ def read_toml(path: Path, label: str) -> dict[str, object]:
     except OSError as error:
         raise UsageProblem(f"{label}: cannot be read: {error.strerror or error}") from None
     try:
-        return dict(tomllib.loads(raw.decode("utf-8")))
+        return dict(tomllib.loads(raw.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UsageProblem(
