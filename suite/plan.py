@@ -58,7 +58,7 @@ class Check(Record):
     """A metric held to one threshold."""
 
     name: str
-    """`quality`, `time_to_train`, `throughput`, `speedup`, `ranks_in_sync`, `ledger`, `mfu`, `memory`, or the case's."""
+    """`quality`, `time_to_train`, `throughput`, `speedup`, `ranks_in_sync`, `ledger`, `mfu`, `memory`, or its own."""
     metric: str
     op: Literal[">=", "<=", "=="]
     threshold: float | None

@@ -1,0 +1,156 @@
+"""What a hostile tester found beyond the faults of docs/faults.md: input of every shape, and files in false shapes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from fixtures import option_values
+from fixtures.launcher import message_of
+from fixtures.piped_agent import PipedAgent
+from fixtures.session_folder import take_session_folder
+from fixtures.side_process import ask
+from reports.journal import read_journals
+from reports.load import load
+from suite.errors import UsageProblem
+from suite.result import Result
+from suite.slots import _filled
+from suite.toml_file import read_toml
+from tests.user_toy import Checkout
+
+LONG = "x" * 5000
+
+WRONG = (
+    (f"--site={LONG}", "File name too long"),
+    (f"--cases={LONG}", "File name too long"),
+    (f"--baseline={LONG}", "File name too long"),
+    (f"--data-dir={LONG}", "File name too long"),
+    (f"--vendor-path={LONG}", "File name too long"),
+    (f"--resume={LONG}", "File name too long"),
+    (f"--attach={LONG}", "File name too long"),
+    (f"--results={LONG}", "File name too long"),
+    (f"--session={LONG}", "File name too long"),
+    (f"--vendor={LONG}", "File name too long"),
+    ("--model=--", "--model '--' is no value; it takes NAME"),
+    ("--topology=--", "--topology '--' is no value; it takes NxM"),
+    ("--preset=--", "--preset '--' is no value; it takes NAME"),
+    ("--session=a\udcff", "is not UTF-8"),
+    ("--set=name=a\udcff", "is not UTF-8"),
+)
+
+
+RUN_ALL = """
+import contextlib, io, json, sys
+import pytest
+answers = []
+for argument in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = pytest.main(["suite", "-p", "no:cacheprovider", argument])
+    answers.append([int(code), out.getvalue(), err.getvalue()])
+json.dump(answers, sys.stdout)
+"""
+
+
+def test_hostile_options_are_one_sentence(checkout: Checkout) -> None:
+    """Names that no file system takes, values that argparse makes up, bytes that are no text: exit 4, no traceback."""
+    done = subprocess.run(
+        [sys.executable, "-c", RUN_ALL], input=json.dumps([line for line, _ in WRONG]), cwd=checkout.root,
+        env=checkout.variables(), capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    for (line, sentence), (code, out, err) in zip(WRONG, json.loads(done.stdout), strict=True):
+        assert code == 4, (line[:20], out, err)
+        assert sentence in err, (line[:20], err)
+        assert "Traceback" not in out + err
+        assert "INTERNALERROR" not in out + err
+        assert len(err.strip().splitlines()) == 1, err
+    assert not (checkout.root / "results").exists()
+
+
+def test_a_working_folder_that_is_not_utf8_is_told() -> None:
+    """No plan, journal or report could hold the path."""
+    with pytest.raises(UsageProblem, match="is not UTF-8"):
+        option_values.absolute("out", Path("/tmp/a\udcff"))
+
+
+def test_toml_of_every_shape(tmp_path: Path) -> None:
+    """A pipe is not waited for, an endless integer is told, a byte order mark is no statement."""
+    pipe, number, marked = tmp_path / "pipe.toml", tmp_path / "number.toml", tmp_path / "marked.toml"
+    os.mkfifo(pipe)
+    number.write_text(f"x = {'9' * 5000}\n", encoding="utf-8")
+    marked.write_bytes(b"\xef\xbb\xbfx = 1\r\n")
+    with pytest.raises(UsageProblem, match="pipe: cannot be read: not a regular file"):
+        read_toml(pipe, "pipe")
+    with pytest.raises(UsageProblem, match="number: not valid TOML: Exceeds the limit"):
+        read_toml(number, "number")
+    assert read_toml(marked, "marked") == {"x": 1}
+
+
+def test_two_sessions_do_not_share_one_folder(tmp_path: Path) -> None:
+    """Both find it empty; the second is told."""
+    now = datetime.now(UTC)
+    take_session_folder(tmp_path / "one", now)
+    with pytest.raises(UsageProblem, match="was just taken by another session"):
+        take_session_folder(tmp_path / "one", now)
+
+
+def test_reports_do_not_wait_for_pipes(tmp_path: Path) -> None:
+    """Neither for a result.json, nor for a journal."""
+    os.mkfifo(tmp_path / "result.json")
+    os.mkfifo(tmp_path / "journal-x.jsonl")
+    with pytest.raises(UsageProblem, match="not a regular file"):
+        load(Result, tmp_path / "result.json")
+    assert ["not a regular file" in problem for problem in read_journals(tmp_path).problems] == [True]
+
+
+@pytest.mark.parametrize("t_wall", ["1" + "0" * 400, "1e999", "NaN", "-1e300"])
+def test_a_journal_of_impossible_times_is_passed_over(tmp_path: Path, t_wall: str) -> None:
+    """One problem, the other lines are read."""
+    record = '{"kind": "interrupt"}'
+    lines = [f'{{"t_wall": {when}, "worker": "main", "record": {record}}}\n' for when in (t_wall, "1.0")]
+    (tmp_path / "journal-main.jsonl").write_text("".join(lines), encoding="utf-8")
+    read = read_journals(tmp_path)
+    assert [entry.t_wall for entry in read.entries] == [1.0]
+    assert len(read.problems) == 1
+
+
+@pytest.fixture
+def talker() -> Iterator[PipedAgent]:
+    """An agent whose interpreter prints before it speaks."""
+    said = r'print("hi from sitecustomize\n[1]\n{\"x\":1}"); print("{\"agent\": \"started\"}", flush=True)'
+    process = subprocess.Popen([sys.executable, "-c", said], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    agent = PipedAgent(process, 0, "here")
+    yield agent
+    agent.kill()
+
+
+def test_an_agent_is_understood_among_noise(talker: PipedAgent) -> None:
+    """Lines of others on its stream are none of the protocol."""
+    heard = []
+    while not talker.gone():
+        heard += talker.poll()
+    assert heard == [{"agent": "started"}]
+    assert message_of(b"[" * 100_000) is None
+
+
+def test_a_side_process_is_understood_among_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its answer is its last line."""
+    (tmp_path / "noisy_side.py").write_text("print('hi')\nprint('{\"a\": 1}')\n", encoding="utf-8")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert ask("noisy_side", {}, 30.0) == {"a": 1}
+
+
+@pytest.mark.parametrize("text", ["a=" + "-" * 20000 + "1", "a=" + "(" * 3000 + ")" * 3000], ids=["signs", "brackets"])
+def test_code_too_deep_for_the_parser_is_told(tmp_path: Path, text: str) -> None:
+    """A vendor's extern that Python's own parser refuses; a pipe among it is no code."""
+    os.mkfifo(tmp_path / "a.py")
+    (tmp_path / "b.py").write_text(text, encoding="utf-8")
+    with pytest.raises(UsageProblem, match="not valid Python"):
+        _filled(tmp_path, tmp_path)
