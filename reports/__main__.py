@@ -32,6 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     arguments = _parser().parse_args(argv)
     try:
+        for path in getattr(arguments, "baseline", None) or ():
+            if not path.exists():
+                raise UsageProblem(f"--baseline {path}: no such file or folder; name what holds baselines or results")
         return int(arguments.run(arguments))
     except UsageProblem as problem:
         say(f"error: {problem}", error=True)

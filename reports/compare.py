@@ -142,11 +142,13 @@ def adjusted(pairs: Sequence[Measured]) -> list[Pair]:
     tests = [(index, position) for index, (_, tested) in enumerate(pairs) for position in tested]
     ps = statistics.holm([pairs[index].pair.rows[position].p or 0.0 for index, position in tests])
     by_row = dict(zip(tests, ps))
+    # With more runs each row that has a ratio would be tested: the advice is for all of them at once.
+    testable = sum(_counts(pair, row) and row.ratio is not None for pair, _ in pairs for row in pair.rows)
     return [
         pair.model_copy(
             update={
                 "rows": tuple(
-                    _judged(row, by_row.get((index, position)), len(tests)) if _counts(pair, row) else row
+                    _judged(row, by_row.get((index, position)), len(tests), testable) if _counts(pair, row) else row
                     for position, row in enumerate(pair.rows)
                 )
             }
@@ -159,12 +161,12 @@ def _counts(pair: Pair, row: Row) -> bool:
     return pair.gates and row.tolerance is not None
 
 
-def _judged(row: Row, p: float | None, comparisons: int) -> Row:
-    verdict, reason = _verdict(row, p, comparisons)
+def _judged(row: Row, p: float | None, comparisons: int, testable: int) -> Row:
+    verdict, reason = _verdict(row, p, comparisons, testable)
     return row.model_copy(update={"p_adjusted": p, "verdict": verdict, "reason": reason})
 
 
-def _verdict(row: Row, p: float | None, comparisons: int) -> tuple[Verdict, str]:
+def _verdict(row: Row, p: float | None, comparisons: int, testable: int) -> tuple[Verdict, str]:
     """Significant and large is a change; an interval inside the tolerance is none; anything else stays open."""
     if row.old is None or row.new is None:
         return "inconclusive", f"the {'old' if row.old is None else 'new'} side did not measure it"
@@ -172,7 +174,7 @@ def _verdict(row: Row, p: float | None, comparisons: int) -> tuple[Verdict, str]
     if row.ratio is None or row.tolerance is None:
         return "inconclusive", "a value is not above zero"
     if p is None or row.low is None or row.high is None:
-        needed = statistics.runs_needed(comparisons + 1)
+        needed = statistics.runs_needed(testable)
         reason = f"{before} against {after} runs cannot be significant, whatever they say: --repeat {needed} can"
         return "inconclusive", reason
     higher = METRICS[row.metric].better == "higher"

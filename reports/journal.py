@@ -69,7 +69,7 @@ class JournalWriter:
     def append(self, line: bytes, *, durable: bool) -> None:
         """Append `line`; `durable`: survive a power failure too. Raises OSError; the line may then be torn."""
         data = b"\n" + line if self._torn else line
-        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+        descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
         try:
             written = os.write(descriptor, data)
             self._torn = written < len(data)

@@ -39,8 +39,11 @@ def check_files(paths: Sequence[Path]) -> list[str]:
     problems: list[str] = []
     seeds: dict[str, Path] = {}
     for path in paths:
+        if path.exists() and not (path.is_file() or path.is_dir()):  # whoever opens a pipe waits for ever
+            raise UsageProblem(f"{path}: not a regular file; name a log file")
         try:
-            text = path.read_bytes()[:MAX_BYTES].decode("utf-8", "replace")
+            with path.open("rb") as file:
+                text = file.read(MAX_BYTES).decode("utf-8", "replace")
         except OSError as error:
             raise UsageProblem(f"{path}: cannot be read ({error.strerror}); name a log file") from None
         entries, found = parse(text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Self
 
@@ -28,4 +29,6 @@ class Record(BaseModel):
     @classmethod
     def read(cls, path: Path) -> Self:
         """The record in `path`. Raises pydantic's ValidationError or OSError."""
+        if path.exists() and not (path.is_file() or path.is_dir()):  # whoever opens a pipe waits for ever
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
         return cls.model_validate_json(path.read_text(encoding="utf-8"))

@@ -103,6 +103,8 @@ def _decide(plan: Plan, checks: Sequence[CheckResult]) -> Outcome:
     declared = [check for check in checks if check.name not in STRUCTURAL and check.threshold is not None]
     if plan.mode == "throughput" and not declared:
         reason = "nobody has declared a threshold for this throughput run"
+        lost = [check for check in checks if check.name == "throughput" and check.value is None and check.reason]
+        reason += "".join(f"; nor was throughput measured: {check.reason}" for check in lost)
         return Outcome(status="inconclusive", category="no_threshold", reason=reason)
     return PASSED
 

@@ -13,14 +13,21 @@ from pathlib import Path
 import pytest
 
 from fixtures import option_values
+from fixtures.harness_log import HarnessLog
+from fixtures.judging import keep_plan
 from fixtures.launcher import message_of
 from fixtures.piped_agent import PipedAgent
 from fixtures.session_folder import take_session_folder
 from fixtures.side_process import ask
-from reports.journal import read_journals
+from fixtures.training import Runs
+from reports.journal import JournalWriter, read_journals
 from reports.load import load
+from reports.mllog_check import check_files
+from suite.catalog import load_catalog
 from suite.errors import UsageProblem
+from suite.plan import Plan, Request
 from suite.result import Result
+from suite.selection import plans
 from suite.slots import _filled
 from suite.toml_file import read_toml
 from tests.user_toy import Checkout
@@ -36,7 +43,7 @@ WRONG = (
     (f"--resume={LONG}", "File name too long"),
     (f"--attach={LONG}", "File name too long"),
     (f"--results={LONG}", "File name too long"),
-    (f"--session={LONG}", "File name too long"),
+    (f"--session={LONG}", "cannot use "),
     (f"--vendor={LONG}", "File name too long"),
     ("--model=--", "--model '--' is no value; it takes NAME"),
     ("--topology=--", "--topology '--' is no value; it takes NxM"),
@@ -107,7 +114,38 @@ def test_reports_do_not_wait_for_pipes(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "journal-x.jsonl")
     with pytest.raises(UsageProblem, match="not a regular file"):
         load(Result, tmp_path / "result.json")
+    with pytest.raises(UsageProblem, match="not a regular file"):
+        check_files([tmp_path / "result.json"])
     assert ["not a regular file" in problem for problem in read_journals(tmp_path).problems] == [True]
+
+
+def make_plan(checkout: Checkout) -> Plan:
+    """A plan of the toy."""
+    request = Request(vendor="cpu", machine="host", devices=2, nodes=1, topologies=("1x1",))
+    return plans(load_catalog(checkout.root / "suite"), request)[0]
+
+
+def test_nobody_waits_for_a_pipe_in_place_of_plan_or_journal(tmp_path: Path) -> None:
+    """A vendor's extern may put one where the harness reads or writes: an error at once, never a hang."""
+    for name in ("plan.json", "journal-main.jsonl", "harness.jsonl"):
+        os.mkfifo(tmp_path / name)
+    with pytest.raises(OSError, match="not a regular file"):
+        Plan.read(tmp_path / "plan.json")
+    with pytest.raises(OSError, match="No such device"):
+        JournalWriter(tmp_path, "main").append(b"{}", durable=False)
+    with pytest.raises(OSError, match="No such device"):
+        HarnessLog(tmp_path / "harness.jsonl").write("settled")
+
+
+@pytest.mark.parametrize("shape", ["pipe", "folder", "link"])
+def test_a_plan_in_a_false_shape_is_a_changed_plan(checkout: Checkout, shape: str, tmp_path: Path) -> None:
+    """The run is void, and the folder holds the plan that was run."""
+    plan = make_plan(checkout)
+    path = tmp_path / "plan.json"
+    {"pipe": os.mkfifo, "folder": os.mkdir, "link": lambda path: path.symlink_to("/dev/zero")}[shape](path)
+    keep_plan(Runs(plan, tmp_path))
+    assert Plan.read(path) == plan
+    assert "was changed while the plan ran" in (tmp_path / "harness.jsonl").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("t_wall", ["1" + "0" * 400, "1e999", "NaN", "-1e300"])

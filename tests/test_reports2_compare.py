@@ -52,7 +52,7 @@ def test_twenty_judgements_say_the_same() -> None:
 def test_three_runs_cannot_be_significant_and_the_remedy_is_named() -> None:
     row = against(result_with(throughput=(100, 101, 99)), result_with(throughput=(50, 51, 49))).gating[0]
     assert row.verdict == "inconclusive"
-    assert "3 against 3 runs cannot be significant" in row.reason and "--repeat 4" in row.reason
+    assert "3 against 3 runs cannot be significant" in row.reason and "--repeat 5" in row.reason
 
 
 def test_faster_is_an_improvement_and_slower_to_train_a_regression() -> None:

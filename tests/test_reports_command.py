@@ -134,6 +134,14 @@ def test_wrong_usage_is_exit_4(argv: list[str], capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err.startswith("error: ")
 
 
+@pytest.mark.parametrize("command", ["rejudge", "bundle", "gate"])
+def test_a_baseline_that_is_not_there_is_exit_4(
+    command: str, session: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, str(session), "--baseline", str(tmp_path / "nowhere")]) == 4
+    assert "nowhere: no such file or folder" in capsys.readouterr().err
+
+
 def test_an_unwritable_place_is_one_sentence(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["junit", str(session), "--output", str(session / "nowhere" / "junit.xml")]) == 4
     assert capsys.readouterr().err.count("\n") == 1

@@ -200,3 +200,11 @@ def test_plan_outside_a_case_folder_is_refused(checkout: Checkout) -> None:
     done = checkout.pytest("tests/test_stray.py")
     assert done.code == 1
     assert "`plan` exists in suite/cases/<model>/<framework> only" in done.out
+
+
+def test_a_session_that_ran_nothing_does_not_become_the_latest(checkout: Checkout) -> None:
+    """A mistyped -k measures nothing; `results/latest` stays at what was measured."""
+    assert checkout.pytest("suite", "-k", "1x1", "--vendor", "cpu").code == 0
+    (measured,) = checkout.sessions()
+    assert checkout.pytest("suite", "-k", "nonesuch", "--vendor", "cpu").code == 5
+    assert (checkout.root / "results" / "latest").resolve() == measured
