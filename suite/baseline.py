@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from suite.baseline_file import MAX_FILES, Baseline, approved
+from suite.baseline_file import MAX_FILES, Baseline, approved, read_baseline
+from suite.errors import UsageProblem
 from suite.events import is_plain_file
 from suite.harness_log import HarnessLog
 from suite.measure import measure
@@ -47,6 +48,27 @@ def find_base(plan: Plan, folder: Path, log: HarnessLog, baselines: Sequence[Pat
             if found := _from_baseline(plan, plan.base, baseline, file):
                 return found
     return _lost(plan, plan.base, place, f"the base {plan.base.id} was not run, and no baseline has its plan_digest")
+
+
+def check_named(path: Path) -> Path:
+    """`path`, if it is a folder, a result.json or a baseline: what was named outright is never passed over in silence.
+
+    Raises UsageProblem.
+    """
+    if path.is_dir():
+        return path
+    if not is_plain_file(path):
+        raise UsageProblem(f"--baseline {path} is no regular file; name a baseline, a result.json or a folder of them")
+    if path.suffix != ".json":
+        read_baseline(path)
+        return path
+    try:
+        Result.read(path)
+    except (OSError, ValueError):
+        raise UsageProblem(
+            f"--baseline {path} is not a result.json of a plan; name one, a baseline, or a folder of them"
+        ) from None
+    return path
 
 
 def _from_folder(plan: Plan, base: Plan, where: Path, place: str, note: str) -> FoundBase:

@@ -23,6 +23,7 @@ from fixtures.training import Runs
 from reports.journal import JournalWriter, read_journals
 from reports.load import load
 from reports.mllog_check import check_files
+from suite.baseline import check_named
 from suite.catalog import load_catalog
 from suite.errors import UsageProblem
 from suite.plan import Plan, Request
@@ -192,3 +193,23 @@ def test_code_too_deep_for_the_parser_is_told(tmp_path: Path, text: str) -> None
     (tmp_path / "b.py").write_text(text, encoding="utf-8")
     with pytest.raises(UsageProblem, match="not valid Python"):
         _filled(tmp_path, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("b.toml", "state = 3\n", "b.toml"),
+        ("b.toml", "state =", "b.toml"),
+        ("r.json", "{}", "not a result.json"),
+        ("r.json", "no JSON", "not a result.json"),
+    ],
+)
+def test_a_baseline_named_outright_is_read_or_refused(tmp_path: Path, name: str, text: str, sentence: str) -> None:
+    """Passing over it would judge without what was asked for, and be green."""
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(UsageProblem, match=sentence):
+        check_named(path)
+    with pytest.raises(UsageProblem, match="no regular file"):
+        check_named(Path("/dev/null"))
+    assert check_named(tmp_path) == tmp_path
