@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import socket
 from pathlib import Path
 from typing import Any
@@ -330,3 +331,13 @@ def test_the_transport_is_a_name_or_unknown(monkeypatch: pytest.MonkeyPatch) -> 
     assert (transport(1, "gloo"), transport(2, "gloo"), transport(2, "cpu:gloo,x:y")) == ("none", "tcp", "unknown")
     monkeypatch.setenv("TRAINMARK_TRANSPORT", "rdma")
     assert transport(2, "cpu:gloo,x:y") == "rdma"
+
+
+def test_every_parameter_that_the_driver_reads_is_documented():
+    """docs/driver.md names each key of params that occurs in the driver."""
+    root = Path(__file__).resolve().parent.parent
+    page = (root / "docs/driver.md").read_text(encoding="utf-8")
+    sources = [path.read_text(encoding="utf-8") for path in (root / "suite/drivers/pytorch").glob("*.py")]
+    read = {key for text in sources for key in re.findall(r'params(?:\[|\.get\()"([a-z_0-9]+)"', text)}
+    assert {"lr", "train_batch_size", "lr_milestones"} <= read
+    assert sorted(key for key in read if f"`{key}`" not in page) == []
