@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.container.engines import BASE, either, inventory
+from tests.container.engines import BASE, dockerd, either, inventory
 from tests.container.private_engine import PrivateEngine
 from tests.launch_toy import ROOT
 
-__all__ = ["either"]
+__all__ = ["dockerd", "either"]
 
 
 @pytest.mark.slow
@@ -36,3 +36,52 @@ def test_glm_trains_on_two_containers(either: PrivateEngine, tmp_path: Path) -> 
     in_sync = next(check for check in result["checks"] if check["name"] == "ranks_in_sync")
     assert in_sync["status"] == "pass"
     assert inventory(either) == before
+
+
+def glm(session: Path, *words: str) -> dict[str, object]:
+    """The result of GLM at 1x1, trained with the further options."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "suite",
+        "-k",
+        "glm and 1x1",
+        "--vendor",
+        "cpu",
+    ]
+    done = subprocess.run(
+        [*command, "--session", str(session), *words],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    return dict(json.loads(next(session.glob("glm-*/result.json")).read_text()))
+
+
+@pytest.mark.slow
+def test_a_container_changes_only_what_it_must(dockerd: PrivateEngine, tmp_path: Path) -> None:
+    """The same plan, the same curve to the last digit; the image, the host's name and the clock's readings differ."""
+    site = tmp_path / "site.toml"
+    site.write_text(
+        f'[container]\nurl = "{dockerd.url}"\nhost_python = true\nimages = {{ pytorch = "{BASE}" }}\n'
+        f'[lease]\ndir = "{tmp_path}/leases"\n'
+    )
+    inside = glm(tmp_path / "in", "--container", dockerd.name, "--site", str(site))
+    outside = glm(tmp_path / "out")
+    same = ("id", "outcome", "params", "origins", "division", "case_digest", "data_digest", "seeds", "quality")
+    assert {key: inside.get(key) for key in same} == {key: outside.get(key) for key in same}
+    curves = [[(point["samples"], point["value"]) for point in result["curve"]] for result in (inside, outside)]
+    assert curves[0] == curves[1] and len(curves[0]) >= 4
+    verdicts = [
+        [(check["name"], check["status"]) for check in r["checks"] if check["required"]] for r in (inside, outside)
+    ]
+    assert verdicts[0] == verdicts[1]
+    facts = [result["environment"] for result in (inside, outside)]
+    assert facts[0]["container"] == dockerd.name and facts[1]["container"] == "none"
+    assert facts[0]["precision"] == facts[1]["precision"] and facts[0]["framework"] == facts[1]["framework"]
