@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -330,11 +329,17 @@ def test_workers_of_one_session_wait_for_each_other(tmp_path: Path) -> None:
 
     other = Locks(tmp_path / "leases", ["cpu0", "cpu1"], exclusive=True, owner={"session": f"toy-{os.getpid()}"})
     assert other.attempt() == {}
-    progress = Watcher()
-    release = threading.Timer(0.6, other.release)
-    release.start()
+
+    class Releasing(Watcher):
+        """The other worker is done as soon as this one says that it waits."""
+
+        def note(self, text: str) -> None:
+            super().note(text)
+            if "are leased" in text:
+                other.release()
+
+    progress = Releasing()
     runs = trainer(tmp_path, progress)(exclusive(tmp_path))
-    release.join()
     assert outcome_of(runs.folder).status == "passed"
     assert "are leased" in progress.notes[0]
 
