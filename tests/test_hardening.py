@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from fixtures.launcher import message_of
 from fixtures.piped_agent import PipedAgent
 from fixtures.session_folder import take_session_folder
 from fixtures.side_process import ask
+from fixtures.signals import Interrupts, raise_lost_interrupt
 from fixtures.training import Runs
 from reports.journal import JournalWriter, read_journals
 from reports.load import load
@@ -213,3 +215,28 @@ def test_a_baseline_named_outright_is_read_or_refused(tmp_path: Path, name: str,
     with pytest.raises(UsageProblem, match="no regular file"):
         check_named(Path("/dev/null"))
     assert check_named(tmp_path) == tmp_path
+
+
+def test_an_interrupt_that_a_destructor_swallowed_is_raised_again() -> None:
+    """Python drops what is raised inside __del__; the loop that waits for a run raises it once more."""
+    interrupts = Interrupts()
+    interrupts.install(keep_sigint=True)
+
+    class Unlucky:
+        def __del__(self) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            for _ in range(1000):  # the handler runs between two of these
+                pass
+
+    try:
+        raise_lost_interrupt()
+        hook, sys.unraisablehook = sys.unraisablehook, lambda unraisable: None
+        try:
+            Unlucky()
+        finally:
+            sys.unraisablehook = hook
+        with pytest.raises(KeyboardInterrupt, match="received SIGTERM"):
+            raise_lost_interrupt()
+    finally:
+        interrupts.restore()
+    raise_lost_interrupt()

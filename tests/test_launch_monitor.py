@@ -119,6 +119,9 @@ def test_foreign_processes_are_told_from_ours_and_from_those_we_cannot_see() -> 
     child = subprocess.Popen(["sleep", "60"])
     tagged = subprocess.Popen(["sleep", "60"], env={**os.environ, processes.TAG: "run.r1"}, start_new_session=True)
     try:
+        # Between fork and exec a child still has the environment of this process.
+        until(lambda: Path(f"/proc/{child.pid}/comm").read_text() == "sleep\n")
+        until(lambda: processes.TAG.encode() in Path(f"/proc/{tagged.pid}/environ").read_bytes())
         host = monitor.Host(child.pid)  # an agent without children: nothing is its own
         device = FakeDevice(child.pid, tagged.pid, 1 << 22)
         sample = monitor._device("gpu0", device, host, "run")  # type: ignore[arg-type]
