@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -28,7 +29,9 @@ class Clone:
         command = [sys.executable, "-m", "pytest", "suite", "--vendor", "cpu", "-p", "no:cacheprovider", *argv]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
         env = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-        return subprocess.Popen(command, cwd=self.root, env=env, start_new_session=True, **pipes)
+        return subprocess.Popen(
+            command, cwd=self.root, env=env, start_new_session=True, preexec_fn=_at_a_terminal, **pipes
+        )
 
     def run(self, *argv: str, timeout_s: float = 900) -> tuple[int, str]:
         """(exit code, output) of the same."""
@@ -57,6 +60,11 @@ class Clone:
         text = file.read_text()
         assert old in text, f"{path} has no {old!r}"
         file.write_text(text.replace(old, new, 1))
+
+
+def _at_a_terminal() -> None:
+    """Ctrl-C counts, also where these tests were started in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def clone(folder: Path) -> Clone:
