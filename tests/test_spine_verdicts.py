@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_a_declared_speedup_is_held(checkout: Clone, least: float, status: str) 
     _, out = checkout.run("--model", "glm", "--topology", "1x2", "--session", "s", *options)
     result = checkout.result("s", f"{GLM}-throughput-1x2")
     speedup = check_of(result, "speedup")
-    if speedup["reason"].startswith("no_steady_state"):
+    if speedup["status"] == "inconclusive" and re.search("no_steady_state|noise", speedup["reason"]):
         pytest.skip(f"the host is too noisy to measure a rate: {speedup['reason']}")
     assert speedup["status"] == status, out
     assert len(result["base"]["values"]) == 2
