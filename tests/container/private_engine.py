@@ -122,6 +122,7 @@ def _start(argv: list[str], folder: Path, environment: dict[str, str]) -> subpro
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
             argv,
+            cwd=folder,  # conmon notes an out-of-memory kill in a file of its working folder
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
