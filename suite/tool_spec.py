@@ -54,7 +54,7 @@ class FieldSpec(Record):
     scale: Positive = 1.0
     """Factor of the number, before its unit."""
     pattern: Pattern | None = None
-    """Part of the cell that counts: the first group, or the whole match."""
+    """Part of the cell that counts: the first group, or the whole match; of a list, each match."""
 
 
 def _column(value: object) -> object:
@@ -85,6 +85,8 @@ class ToolKeys(Record):
     """One match a device, with a named group a column."""
     sentinels: tuple[str, ...] = ()
     """Further texts that mean «not known»."""
+    empty: Pattern | None = None
+    """Text by which the tool says that it has no row; without one, an output without rows is a broken one."""
 
     @model_validator(mode="after")
     def _keys_fit_the_format(self) -> Self:
