@@ -10,9 +10,20 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from suite.errors import UsageProblem, did_you_mean
-from suite.plan import Mode
+from suite.plan import Evidence, Mode
 from suite.record import Value
-from suite.spec import CaseSpec, CheckSpec, Limit, Scope, Target, Threshold, VendorCaseConfig, VendorScope
+from suite.script import ScriptSpec
+from suite.spec import (
+    CaseSpec,
+    CheckSpec,
+    Limit,
+    ReferencePoint,
+    Scope,
+    Target,
+    Threshold,
+    VendorCaseConfig,
+    VendorScope,
+)
 from suite.topology import Topology
 
 RESERVED = frozenset({*VendorScope.model_fields, "mode", "preset"})
@@ -32,33 +43,44 @@ class Layers:
     limit: tuple[Limit, str] | None = None
     """With the file that set it, as are the next two."""
     checks: dict[str, tuple[CheckSpec, str]] = field(default_factory=dict)
+    case_checks: frozenset[str] = frozenset()
+    """Names of the case's own checks, which no vendor replaces."""
     thresholds: dict[str, tuple[Threshold, str]] = field(default_factory=dict)
+    reference_points: tuple[tuple[ReferencePoint, ...], str] = ((), "")
+    """With the file that set them."""
     deadlines: dict[str, float] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
     base: tuple[Topology, str] | None = None
     estimate_s: float | None = None
+    presets: tuple[str, ...] = ()
+    """Whose scopes hold, the last one winning."""
+    evidence: Evidence = "driver"
+    script: ScriptSpec | None = None
     open_reasons: list[str] = field(default_factory=list)
     """Why the division is not `closed`."""
 
 
 def fold_case(case: str, spec: CaseSpec, preset: str, mode: Mode, origin: str) -> Layers:
     """The case's own layers: root < mode < preset < preset and mode. Raises UsageProblem."""
-    layers = Layers(case=case, mutable=spec.mutable)
+    layers = Layers(case=case, mutable=spec.mutable, presets=spec.lineage(preset))
     scopes: list[Scope | None] = [spec, spec.mode.get(mode)]
-    if preset in spec.preset:
-        scopes += [spec.preset[preset], spec.preset[preset].mode.get(mode)]
+    for name in layers.presets:
+        if name in spec.preset:
+            scopes += [spec.preset[name], spec.preset[name].mode.get(mode)]
     for index, scope in enumerate(scopes):
         if scope is not None:
             _set_params(layers, scope.params, origin, known=None if index == 0 else spec.params)
             _set_targets(layers, scope, origin)
+    layers.case_checks = frozenset(layers.checks)
     return layers
 
 
 def add_vendor_file(layers: Layers, config: VendorCaseConfig, preset: str, mode: Mode, origin: str) -> None:
     """One file of a vendor on top. Its root holds for `full` only; it sets mutable keys only. Raises UsageProblem."""
     scopes: list[VendorScope | None] = [config, config.mode.get(mode)] if preset == "full" else []
-    if preset in config.preset:
-        scopes += [config.preset[preset], config.preset[preset].mode.get(mode)]
+    for name in layers.presets:
+        if name in config.preset:
+            scopes += [config.preset[name], config.preset[name].mode.get(mode)]
     for scope in scopes:
         if scope is None:
             continue
@@ -71,6 +93,12 @@ def add_vendor_file(layers: Layers, config: VendorCaseConfig, preset: str, mode:
                 raise UsageProblem(f"{origin}: {key!r} is not mutable in {layers.case}{hint}")
         _set_params(layers, scope.params, origin, known=layers.params)
         layers.thresholds.update({name: (threshold, origin) for name, threshold in scope.threshold.items()})
+        for check in scope.check:
+            if check.name in layers.case_checks:
+                raise UsageProblem(
+                    f"{origin}: [[check]] {check.name} is a check of {layers.case}, which no vendor changes; rename it"
+                )
+        _add_checks(layers, scope.check, origin)
         layers.unset = tuple(dict.fromkeys((*layers.unset, *scope.unset)))
         layers.base = (scope.base, origin) if scope.base else layers.base
         layers.estimate_s = scope.estimate_s or layers.estimate_s
@@ -160,11 +188,18 @@ def _set_targets(layers: Layers, scope: Scope, origin: str) -> None:
     layers.target = scope.target or layers.target
     layers.limit = (scope.limit, origin) if scope.limit else layers.limit
     layers.estimate_s = scope.estimate_s or layers.estimate_s
-    layers.checks.update({check.name: (check, origin) for check in scope.check})
-    if len({check.name for check in scope.check}) < len(scope.check):
-        raise UsageProblem(f"{origin}: two [[check]] entries of one scope have the same name; rename one")
+    layers.evidence = scope.evidence or layers.evidence
+    layers.script = scope.script.over(layers.script) if scope.script else layers.script
+    _add_checks(layers, scope.check, origin)
+    layers.reference_points = (scope.reference_points, origin) if scope.reference_points else layers.reference_points
     if scope.deadlines:
         layers.deadlines.update(scope.deadlines.model_dump(exclude_none=True))
+
+
+def _add_checks(layers: Layers, checks: Sequence[CheckSpec], origin: str) -> None:
+    layers.checks.update({check.name: (check, origin) for check in checks})
+    if len({check.name for check in checks}) < len(checks):
+        raise UsageProblem(f"{origin}: two [[check]] entries of one scope have the same name; rename one")
 
 
 def _kind(value: Value) -> str:

@@ -13,6 +13,7 @@ Mode = Literal["converge", "throughput"]
 Division = Literal["closed", "open"]
 Evidence = Literal["driver", "callback", "log"]
 Better = Literal["higher", "lower"]
+ScriptLauncher = Literal["torchrun", "accelerate", "deepspeed"]
 
 
 class CaseRow(Record):
@@ -81,6 +82,8 @@ class Quality(Record):
     unit: str = ""
     target: float
     source: str
+    requality_within: float | None = None
+    """How far an evaluation of the same model may be from it; None: 1 % of the target."""
 
 
 class Deadlines(Record):
@@ -140,6 +143,23 @@ class Step(Record):
     """The equivalence test passed and is recorded in baselines/<vendor>/."""
 
 
+class Script(Record):
+    """Somebody else's program that trains in place of a train.py of ours."""
+
+    launcher: ScriptLauncher
+    path: str
+    """Relative to the case's folder, or absolute where the script lives in the image."""
+    adapters: tuple[str, ...] = ()
+    """Who reads its output, with evidence `log`."""
+    options: tuple[str, ...] = ()
+    """Words for the launcher beyond those that follow from topology and precision."""
+    arguments: tuple[str, ...] = ()
+    """Words for the script; `{seed}`, `{run_dir}`, `{data_dir}` and `{case_dir}` are filled in by the run."""
+    environment: Mapping[str, str] = {}
+    links: Mapping[str, str] = {}
+    """Names in its working folder, which is the run's, and what they stand for."""
+
+
 class Plan(Record):
     """Everything that one test runs and is held to. Run `repeat` times, judged once."""
 
@@ -190,6 +210,8 @@ class Plan(Record):
     """A foreign process on a leased device in the timed window voids the measurement."""
     machine_facts: Machine
     slots: tuple[Step, ...] = ()
+    script: Script | None = None
+    """None: the case has a train.py."""
     case_dir: Path
     vendor_dir: Path
     vendor_case_dir: Path | None = None
@@ -208,3 +230,14 @@ class Plan(Record):
     def world_size(self) -> int:
         """Ranks of one run."""
         return self.topology.world_size
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks that have a batch of their own, and count it."""
+        return data_ranks(self.params, self.world_size)
+
+
+def data_ranks(params: Mapping[str, Value], world_size: int) -> int:
+    """How many of `world_size` ranks have a batch of their own: those of a tensor-parallel group share one."""
+    shared = params.get("tensor_parallel", 1)
+    return world_size // shared if isinstance(shared, int) and shared > 0 else world_size

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 from suite.catalog import CaseFolder, Catalog
 from suite.checks import fixed_checks, time_limit_s
@@ -12,13 +13,18 @@ from suite.digest import Digests, digest, measurement_version
 from suite.envfile import read_environment
 from suite.errors import UsageProblem
 from suite.layers import Layers, add_sets, add_vendor_file, fold_case, parse_sets
-from suite.plan import Check, Deadlines, Mode, Plan, Quality, Request, Step
+from suite.plan import Check, Deadlines, DeviceSpec, Mode, Plan, Quality, Request, Script, Step, data_ranks
+from suite.rates import STEADY
+from suite.script import planned_script, template_names
 from suite.slots import VendorCode
 from suite.toml_file import shown
 from suite.topology import Topology
 
 TOTAL_CAP_S = 8 * 24 * 3600.0
 """No run may last longer: the longest limit of a case, a week, and a day around it."""
+
+_DIGESTS: WeakKeyDictionary[Catalog, Digests] = WeakKeyDictionary()
+"""A catalog is read once, and so is the code that it is about."""
 
 _SLACK_S = 900.0
 _UNKNOWN_TOTAL_S: dict[Mode, float] = {"converge": 24 * 3600.0, "throughput": 3600.0}
@@ -66,7 +72,7 @@ def _keep_global_batch(layers: Layers, topology: Topology) -> None:
     """A case that states its global batch is refused any other: another per-device batch makes another."""
     batch, steps = layers.params.get(_BATCH), layers.params.get(_ACCUMULATION, 1)
     if layers.params.get(_GLOBAL_BATCH) and isinstance(batch, int) and isinstance(steps, int):
-        layers.params[_GLOBAL_BATCH] = batch * steps * topology.world_size
+        layers.params[_GLOBAL_BATCH] = batch * steps * data_ranks(layers.params, topology.world_size)
         layers.origins[_GLOBAL_BATCH] = f"{_BATCH} x {_ACCUMULATION} x devices of the base"
 
 
@@ -83,7 +89,7 @@ class Resolver:
         self._request = request
         self._vendor = catalog.vendor(request.vendor)
         self._sets = parse_sets(request.sets)
-        self._digests = Digests(catalog.suite_dir)
+        self._digests = _DIGESTS.setdefault(catalog, Digests(catalog.suite_dir))
         self._code: dict[CaseFolder, tuple[VendorCode, tuple[Step, ...]]] = {}
 
     def plan(self, choice: Choice) -> Plan:
@@ -115,6 +121,8 @@ class Resolver:
         topology, notes = self._base_topology(choice, layers)
         if topology == choice.topology:
             return None, ""
+        if layers.evidence == "log" and choice.case.spec.speedup_metric in STEADY:
+            return None, f"a log shows no {choice.case.spec.speedup_metric}: there is no speedup to measure"
         mode: Mode = "throughput" if choice.case.spec.speedup_metric.startswith("throughput") else "converge"
         # Parameters of the child's mode, so that both sides have the same precision.
         based = replace(choice, topology=topology, repeat=choice.repeat + 1)  # before each repeat, after the last
@@ -170,7 +178,7 @@ class Resolver:
             mode=choice.mode,
             division="open" if reasons else "closed",
             division_reasons=tuple(reasons),
-            evidence=spec.evidence,
+            evidence=layers.evidence,
             verified=vendor.spec.verified is not False,
             params=dict(sorted(layers.params.items())),
             origins=dict(sorted(layers.origins.items())),
@@ -190,6 +198,7 @@ class Resolver:
             exclusive=vendor.spec.exclusive,
             machine_facts=vendor.machine(choice.machine),
             slots=steps,
+            script=_script(layers, choice.topology, vendor.spec.device, case.origin),
             case_dir=case.path,
             vendor_dir=vendor.path,
             vendor_case_dir=folder.path if folder else None,
@@ -211,8 +220,9 @@ class Resolver:
             quality=quality,
             quality_origin=choice.case.origin,
             samples_unit=spec.samples_unit,
-            evidence=spec.evidence,
+            evidence=layers.evidence,
             has_base=has_base,
+            repeat=choice.repeat,
         )
 
     def _plan_digest(self, plan: Plan, code: VendorCode) -> str:
@@ -259,9 +269,18 @@ def _quality(case: CaseFolder, layers: Layers, preset: str) -> Quality:
         metric=quality.metric,
         better=quality.better,
         unit=quality.unit,
+        requality_within=quality.requality_within,
         target=layers.target.value,
         source=layers.target.source,
     )
+
+
+def _script(layers: Layers, topology: Topology, device: DeviceSpec, origin: str) -> Script | None:
+    if layers.script is None:
+        return None
+    if "precision" not in layers.params:
+        raise UsageProblem(f"{origin}: a case with a [script] needs a parameter precision; name it under [params]")
+    return planned_script(layers.script, template_names(layers.params, topology, on_cpu=device.type == "cpu"), origin)
 
 
 def _deadlines(layers: Layers, limit_s: float | None, mode: Mode) -> Deadlines:

@@ -7,10 +7,12 @@ from typing import Annotated, Literal
 
 from pydantic import ConfigDict, Field, model_validator
 
-from suite.container_spec import VendorContainer
+from suite.container_spec import Framework, VendorContainer
+from suite.convergence import LEAST_REFERENCE
 from suite.outcome import CATEGORIES
 from suite.plan import Better, DeviceSpec, Evidence, Machine, Mode
 from suite.record import Record, Value
+from suite.script import ScriptSpec
 from suite.spec_types import DataPath, Name, Param, Pattern, Positive, Preset, Text, TopologyText
 from suite.tool_spec import Tool
 
@@ -18,7 +20,8 @@ WEEK_S = 7 * 24 * 3600
 """No case may allow itself more time to train."""
 
 STANDARD_CHECKS = (
-    "quality", "time_to_train", "throughput", "speedup", "mfu", "memory", "ranks_in_sync", "ledger",
+    "quality", "time_to_train", "throughput", "speedup", "mfu", "memory", "ranks_in_sync", "ledger", "requality",
+    "too_good", "too_slow",
 )  # fmt: skip
 """Check names with a fixed meaning, in the order in which they are judged."""
 
@@ -68,6 +71,15 @@ class CheckSpec(Record):
         return self
 
 
+class ReferencePoint(Record):
+    """Healthy runs of the case's own training at one global batch: the samples that each took to its target."""
+
+    global_batch: Annotated[int, Field(ge=1)]
+    samples: Annotated[tuple[Positive, ...], Field(min_length=LEAST_REFERENCE)]
+    source: Text
+    """Who ran them, when, with what."""
+
+
 class Scope(Record):
     """Values of a case that hold in a part of it."""
 
@@ -78,12 +90,24 @@ class Scope(Record):
     limit: Limit | None = None
     deadlines: DeadlinesSpec | None = None
     check: tuple[CheckSpec, ...] = ()
+    reference_points: tuple[ReferencePoint, ...] = ()
+    """Of the mode `converge`; those of a narrower scope replace the others."""
+    evidence: Evidence | None = None
+    """How it is seen what a run does; absent: as in the wider scope."""
+    script: ScriptSpec | None = None
 
 
 class ModalScope(Scope):
     """A scope with values for one mode only."""
 
     mode: Mapping[Mode, Scope] = {}
+
+
+class PresetScope(ModalScope):
+    """A preset, alone or in the likeness of another."""
+
+    like: Preset | None = None
+    """Another preset, whose values hold before those given here, in a vendor's files too."""
 
 
 class ExternSpec(Record):
@@ -98,6 +122,20 @@ class QualitySpec(Record):
     metric: Name
     better: Better
     unit: str = ""
+    requality_within: Annotated[float, Field(ge=0)] | None = None
+    """How far the quality may be when it is evaluated again elsewhere; absent: 1 % of the target."""
+
+
+class TableSpec(Record):
+    """A table that somebody published, reproduced as a report: presets of one pattern, beside what is published."""
+
+    title: Text
+    preset: Text
+    """Glob of the presets that belong to it."""
+    mode: Mode = "throughput"
+    metric: Literal["throughput_train", "throughput_core", "throughput_whole"] = "throughput_train"
+    columns: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Parameters whose values tell its columns apart."""
 
 
 class CaseSpec(ModalScope):
@@ -111,12 +149,42 @@ class CaseSpec(ModalScope):
     mutable: tuple[Name, ...] = ()
     extern: ExternSpec = ExternSpec()
     quality: QualitySpec
-    preset: Mapping[Preset, ModalScope] = {}
+    table: Mapping[Name, TableSpec] = {}
+    """Published tables that sessions of this case are shown beside."""
+    preset: Mapping[Preset, PresetScope] = {}
 
     @property
     def presets(self) -> tuple[str, ...]:
         """`full` and the others, sorted."""
         return tuple(sorted({"full", *self.preset}))
+
+    @property
+    def is_script(self) -> bool:
+        """Whether somebody else's program trains, in every preset."""
+        return self.script is not None
+
+    def lineage(self, preset: str) -> tuple[str, ...]:
+        """The preset, after the one in whose likeness it is made."""
+        like = self.preset[preset].like if preset in self.preset else None
+        return (preset,) if like is None else (like, preset)
+
+    @model_validator(mode="after")
+    def _likeness_of_a_plain_preset(self) -> CaseSpec:
+        for name, scope in self.preset.items():
+            other = self.preset.get(scope.like) if scope.like else None
+            if scope.like and (other is None or other.like):
+                plain = ", ".join(sorted(preset for preset, each in self.preset.items() if not each.like))
+                raise ValueError(f"preset.{name}.like = {scope.like!r}: name a preset without `like` ({plain})")
+        return self
+
+    @model_validator(mode="after")
+    def _scripts_in_all_presets(self) -> CaseSpec:
+        """What trains, and so which drivers a digest covers, is one answer for a whole case."""
+        inner = [*self.mode.values(), *self.preset.values()]
+        inner += [scope for preset in self.preset.values() for scope in preset.mode.values()]
+        if self.script is None and any(scope.script is not None for scope in inner):
+            raise ValueError("a preset or mode has a [script] and the root has none; name launcher and path there")
+        return self
 
 
 ThresholdName = Literal["time_to_train", "throughput", "speedup", "mfu", "memory"]
@@ -146,6 +214,8 @@ class VendorScope(Record):
     """Topology of the base, if not 1x1."""
     estimate_s: Positive | None = None
     threshold: Mapping[ThresholdName, Threshold] = {}
+    check: tuple[CheckSpec, ...] = ()
+    """Facts published for this machine and topology, beside the case's own."""
 
     @property
     def params(self) -> Mapping[str, Value]:
@@ -179,8 +249,8 @@ class Detect(Record):
 
     dev: tuple[str, ...] = ()
     """Globs of device files."""
-    pci: tuple[Annotated[str, Field(pattern="^0x[0-9a-f]{4}$")], ...] = ()
-    """PCI vendor ids, of display and accelerator classes only."""
+    pci: tuple[Annotated[str, Field(pattern="^0x[0-9a-f]{4}(:0x[0-9a-f]{4})?$")], ...] = ()
+    """PCI ids of the vendor, or of `vendor:device`, of display and accelerator classes only."""
 
 
 class Probe(Tool):
@@ -221,6 +291,13 @@ class Launch(Record):
     """Interpreter of the framework; empty: the one that runs pytest."""
 
 
+class FrameworkLaunch(Record):
+    """`[frameworks.<name>]` of vendor.toml."""
+
+    python: Text
+    """Interpreter of this framework's ranks; it outdoes `[launch] python`."""
+
+
 class Fault(Record):
     """Text in a rank's log that tells the category of an error."""
 
@@ -259,6 +336,7 @@ class VendorSpec(Record):
     probe: Probe = Probe()
     monitor: Monitor = Monitor()
     launch: Launch = Launch()
+    frameworks: Mapping[Framework, FrameworkLaunch] = {}
     container: VendorContainer = VendorContainer()
     faults: tuple[Fault, ...] = ()
 

@@ -337,7 +337,8 @@ def test_every_parameter_that_the_driver_reads_is_documented():
     """docs/driver.md names each key of params that occurs in the driver."""
     root = Path(__file__).resolve().parent.parent
     page = (root / "docs/driver.md").read_text(encoding="utf-8")
-    sources = [path.read_text(encoding="utf-8") for path in (root / "suite/drivers/pytorch").glob("*.py")]
+    paths = [*(root / "suite/drivers/pytorch").glob("*.py"), *(root / "suite/drivers").glob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in paths]
     read = {key for text in sources for key in re.findall(r'params(?:\[|\.get\()"([a-z_0-9]+)"', text)}
     assert {"lr", "train_batch_size", "lr_milestones"} <= read
     assert sorted(key for key in read if f"`{key}`" not in page) == []

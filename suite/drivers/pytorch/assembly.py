@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 
+from suite.drivers.pytorch import pieces
 from suite.drivers.pytorch.optimizer import Stepper, decayed_groups
 from suite.drivers.pytorch.schedule import Schedule
 from suite.drivers.pytorch.seed import rank_seed, seed_everything
+from suite.drivers.pytorch.sharding import divide
 
 
 @dataclass
@@ -28,26 +30,38 @@ class Assembly:
         return sum(count for count, _ in every), sum(count for count, trains in every if trains)
 
 
-def assemble(run, task, device, precision, group, use_fused):
-    """Build everything under the run's seed, then give each rank random state of its own."""
+def assemble(run, task, device, precision, group, use_fused, layout):
+    """Build everything under the run's seed, then give each rank with data of its own random state of its own."""
     params = run.params
     seed_everything(run.seed, device)
-    model = task.build().to(device.torch_device)
+    model = task.build()
     model.train()
-    forward = torch.compile(model) if params["compile"] and device.can("compile") else model
-    trained = group.wrap(forward, averaged=run.sabotage != "gradients_not_averaged")
+    averaged = run.sabotage != "gradients_not_averaged"
+    if layout.divides:
+        model = forward = trained = divide(model, task, layout, device, precision, averaged)
+    else:
+        model = model.to(device.torch_device)
+        forward = torch.compile(model) if params["compile"] and device.can("compile") else model
+        trained = group.wrap(forward, averaged=averaged)
     groups = task.parameter_groups(model) or decayed_groups(model, params["weight_decay"])
     stepper = Stepper(
-        task.slots["optimizer"](params, groups, use_fused),
-        Schedule(params, global_batch(params, group.world_size)),
+        task.slots["optimizer"](params, _divided_alike(groups), use_fused),
+        Schedule(params, global_batch(params, layout.data_size)),
         precision.scaler,
         params["clip_grad_norm"],
         device,
     )
-    seed_everything(rank_seed(run.seed, group.rank), device)
+    seed_everything(rank_seed(run.seed, layout.data_rank), device)
     return Assembly(model, forward, trained, stepper)
 
 
-def global_batch(params, world_size):
-    """Samples of one optimizer step over all ranks."""
-    return params["train_batch_size"] * params["gradient_accumulation_steps"] * world_size
+def _divided_alike(groups):
+    """The optimizer's groups, each cut so that its parameters are divided in one way."""
+    return [
+        {**group, "params": parameters} for group in groups for parameters in pieces.by_division(list(group["params"]))
+    ]
+
+
+def global_batch(params, data_size):
+    """Samples of one optimizer step over all ranks that have data of their own."""
+    return params["train_batch_size"] * params["gradient_accumulation_steps"] * data_size

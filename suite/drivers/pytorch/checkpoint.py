@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 
 from suite.drivers.events import RunProblem
-from suite.drivers.pytorch import seed
+from suite.drivers.pytorch import seed, whole
 from suite.drivers.pytorch.progress import Progress
 
 FORMAT = 1
@@ -19,16 +19,18 @@ SAME = ("id", "mode", "preset", "seed", "topology", "params")
 def save(run, model, stepper, progress, group, device):
     """Write checkpoints/latest.pt and keep the one before; (path relative to the run, bytes) on rank 0, else None.
 
-    Every rank takes part: each gives its random state and its cursor, and none goes on before the file is there.
+    Every rank takes part: each gives its random state, its cursor and its pieces of a divided model, and none goes on
+    before the file is there.
     """
+    weights, steps = whole.gather(model, stepper)
     ranks = group.gather({"rng": seed.get_state(device), "progress": progress.state()})
     written = None
     if group.rank == 0:
         content = {
             "format": FORMAT,
             "plan": {key: _plain(run[key]) for key in SAME},
-            "model": model.state_dict(),
-            "stepper": stepper.state(),
+            "model": weights,
+            "stepper": steps,
             "ranks": ranks,
         }
         folder = Path(run.run_dir) / "checkpoints"
@@ -71,24 +73,51 @@ def _keep(latest, previous):
 
 def load(path, run, model, stepper, group, device):
     """The Progress to go on from; model, optimizer, scaler and this rank's random state are restored."""
-    try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as problem:  # torch names no common type for a broken file
-        raise RunProblem(
-            f"checkpoint {path} cannot be read ({problem}): resume from checkpoints/{PREVIOUS}"
-        ) from problem
-    if content.get("format") != FORMAT:
-        raise RunProblem(f"checkpoint {path} has format {content.get('format')!r}: this driver resumes format {FORMAT}")
+    # Mapped where the model is divided: all ranks of a host then share the one file's pages.
+    content = _read(path, mapped=whole.is_divided(model))
     _refuse_others(path, content["plan"], run)
     if len(content["ranks"]) != group.world_size:
         raise RunProblem(f"checkpoint {path} is of {len(content['ranks'])} ranks, not {group.world_size}: use as many")
-    model.load_state_dict(content["model"])
-    stepper.load(content["stepper"])
+    whole.restore(model, stepper, content["model"], content["stepper"])
     own = content["ranks"][group.rank]
     seed.set_state(own["rng"], device)
     progress = Progress(**own["progress"])
     progress.segment += 1
     return progress
+
+
+def load_model(path, run, model):
+    """Restore the model alone, of the plan that `run` names; (step, samples) at which it was saved.
+
+    The file may be a stranger's: it is read without running anything that it says, and everything is looked at.
+    """
+    content = _read(Path(run.run_dir, path))
+    try:
+        saved, state, first = content["plan"], content["model"], content["ranks"][0]["progress"]
+        step, samples = first["step"], first["samples"]
+    except (KeyError, IndexError, TypeError) as problem:
+        raise RunProblem(f"checkpoint {path} lacks {problem}: evaluate one that this driver has written") from problem
+    for key in ("id", "preset"):
+        if saved.get(key) != run[key]:
+            raise RunProblem(f"checkpoint {path} has {key} = {saved.get(key)!r}, not {run[key]!r}: name its own")
+    if not all(isinstance(count, int) and count >= 0 for count in (step, samples)):
+        raise RunProblem(f"checkpoint {path} says step {step!r}, samples {samples!r}: both are whole numbers")
+    model.load_state_dict(state)
+    return step, samples
+
+
+def _read(path, mapped=False):
+    """The content of a file that this driver wrote, as plain values and tensors."""
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except Exception as problem:  # torch names no common type for a broken file
+        raise RunProblem(
+            f"checkpoint {path} cannot be read ({problem}): resume from checkpoints/{PREVIOUS}"
+        ) from problem
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        found = content.get("format") if isinstance(content, dict) else None
+        raise RunProblem(f"checkpoint {path} has format {found!r}: this driver resumes format {FORMAT}")
+    return content
 
 
 def _refuse_others(path, saved, run):

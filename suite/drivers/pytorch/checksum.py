@@ -12,9 +12,14 @@ import torch
 
 def digest_parameters(model):
     """(hex digest over names and bytes, number of values, float64 sum of each parameter) of all parameters."""
+    return digest((name, parameter.detach()) for name, parameter in model.named_parameters())
+
+
+def digest(tensors):
+    """As `digest_parameters`, of (name, tensor) pairs."""
     digest, count, sums = hashlib.sha256(), 0, []
-    for name, parameter in model.named_parameters():
-        values = parameter.detach().cpu().contiguous()
+    for name, tensor in tensors:
+        values = tensor.cpu().contiguous()
         digest.update(f"{name} {values.dtype} {tuple(values.shape)}\n".encode())
         size = values.numel() * values.element_size()
         if size:
@@ -43,3 +48,8 @@ def spread(rows):
     if len({len(row) for row in rows}) != 1 or not all(math.isfinite(value) for row in rows for value in row):
         return math.nan
     return max((max(column) - min(column) for column in zip(*rows)), default=0.0)
+
+
+def largest(spreads):
+    """The largest of several; nan where one is."""
+    return math.nan if any(math.isnan(value) for value in spreads) else max(spreads)

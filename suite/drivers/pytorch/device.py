@@ -41,6 +41,7 @@ class Device:
         self._event = self._find_event()
         self._streams = self._find_streams()
         self._pinning = not self.is_host and self.can("pinned_memory")
+        self._keep_off_attention_kernels()
 
     @classmethod
     def open(cls, spec, local_rank, module=None, capabilities=None):
@@ -169,6 +170,13 @@ class Device:
         if hasattr(own, "benchmark"):
             own.benchmark = on
 
+    def _keep_off_attention_kernels(self):
+        """Have torch choose among the others: its switches are one set for all device types."""
+        if not self.can("attention_flash"):
+            torch.backends.cuda.enable_flash_sdp(False)
+        if not self.can("attention_efficient"):
+            torch.backends.cuda.enable_mem_efficient_sdp(False)
+
     # Memory and copies
 
     def memory(self):
@@ -187,6 +195,12 @@ class Device:
                     return int(getattr(holder, name)(self.index))
         self.fall_back(name, f"torch.{self.type} does not count it: null")
         return None
+
+    def free_bytes(self):
+        """Memory of the chip that nobody holds now, whoever asks; None: a host, or not told."""
+        if self.is_host or not hasattr(self.module, "mem_get_info"):
+            return None
+        return int(self.module.mem_get_info(self.index)[0])
 
     def reset_memory_peak(self):
         """Count the peak from here."""
@@ -213,7 +227,7 @@ class Device:
         return map_tensors(lambda tensor: tensor.to(self.torch_device, non_blocking=self._pinning), batch)
 
     def _find_streams(self):
-        if self.is_host:
+        if self.is_host or not self.can("streams"):
             return False
         if all(hasattr(self.module, name) for name in ("Stream", "stream", "current_stream")):
             return True
@@ -244,7 +258,7 @@ class Device:
 
     def rng_state(self):
         """The device's generator, for a checkpoint; None where there is none of its own."""
-        if self.is_host:
+        if self.is_host or not self.can("rng_state"):
             return None
         if hasattr(self.module, "get_rng_state"):
             return self.module.get_rng_state(self.index)

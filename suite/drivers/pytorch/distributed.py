@@ -56,6 +56,16 @@ class Group:
             for buffer, value in zip(buffers, values[0]):
                 buffer.copy_(value)
 
+    def share_parameters(self, model):
+        """Give every rank rank 0's parameters: what it prepared alone, and what equal gradients then keep equal."""
+        if self.world_size == 1:
+            return
+        values = [[parameter.detach().cpu() for parameter in model.parameters()] if self.rank == 0 else None]
+        dist.broadcast_object_list(values, src=0, group=self._control)
+        with torch.no_grad():
+            for parameter, value in zip(model.parameters(), values[0]):
+                parameter.copy_(value)
+
     @staticmethod
     def accumulate(model):
         """Context of a micro-batch whose gradients stay local."""

@@ -11,18 +11,21 @@ from typing import Any
 import torch
 
 from suite.drivers.events import EventWriter, RunProblem, RunSpec, find_place
-from suite.drivers.pytorch import checkpoint, checksum, flight, optimizer
+from suite.drivers.pytorch import checkpoint, checksum, flight, optimizer, pieces, requality, whole
 from suite.drivers.pytorch.assembly import assemble
 from suite.drivers.pytorch.batches import SABOTAGES
 from suite.drivers.pytorch.device import Device, EnvironmentProblem
 from suite.drivers.pytorch.distributed import Group
 from suite.drivers.pytorch.expectation import check_expectations
 from suite.drivers.pytorch.header import write_header
+from suite.drivers.pytorch.layout import Layout
 from suite.drivers.pytorch.loop import Loop
 from suite.drivers.pytorch.precision import Precision
 from suite.drivers.pytorch.progress import Progress
 from suite.drivers.pytorch.pulse import Pulse, write_stop
 from suite.drivers.pytorch.slots import Runtime, fill_slots
+
+MODES = ("converge", "throughput", "evaluate")
 
 EXIT_EXCEPTION = 1
 EXIT_ENVIRONMENT = 3
@@ -82,8 +85,12 @@ class Rank:
         self._tell("init_start")
         self.group = Group(self.place, chip.device)
         check_expectations(self.spec, self.place, chip.device, chip.precision_facts, self.group)
-        task = self.task_class(self.spec, chip.device, chip.slots, self.place.rank, self.place.world_size)
-        parts = assemble(self.spec, task, chip.device, chip.precision, self.group, chip.fused)
+        if self.spec.mode == "evaluate":
+            self._evaluate(self._make_task(chip, self.place.rank, self.place.world_size), chip)
+            return
+        layout = Layout.of(self.spec.params, self.spec.topology.nnodes, self.place)
+        task = self._make_task(chip, layout.data_rank, layout.data_size)
+        parts = assemble(self.spec, task, chip.device, chip.precision, self.group, chip.fused, layout)
         if self.spec.resume:
             path = Path(self.spec.run_dir, self.spec.resume)
             self.progress = checkpoint.load(path, self.spec, parts.model, parts.stepper, self.group, chip.device)
@@ -96,6 +103,7 @@ class Rank:
             device=chip.device,
             precision=chip.precision,
             group=self.group,
+            layout=layout,
             writer=self.writer,
             pulse=self.pulse,
             runtime=chip.runtime,
@@ -103,6 +111,17 @@ class Rank:
         )
         reason = loop.train()
         self._finish(reason, parts.model, chip.device)
+
+    def _make_task(self, chip, rank, size):
+        return self.task_class(self.spec, chip.device, chip.slots, rank, size)
+
+    def _evaluate(self, task, chip):
+        """A saved model's quality instead of a training."""
+        self.pulse.phase = "eval"
+        at = requality.evaluate_again(self.spec, task, chip.device, chip.precision, self.group, self._tell)
+        self.progress.step, self.progress.samples = at
+        self._stop("success", "evaluated", "")
+        self._leave()
 
     def _open_chip(self):
         """The device and what is decided on it; the header is the first line also where this fails."""
@@ -130,8 +149,8 @@ class Rank:
         optimizer.check_name(self.spec.params)
         if self.spec.sabotage is not None and self.spec.sabotage not in SABOTAGES:
             raise RunProblem(f"sabotage {self.spec.sabotage!r} is not one of {', '.join(SABOTAGES)}: name one of these")
-        if self.spec.mode not in ("converge", "throughput"):
-            raise RunProblem(f"mode {self.spec.mode!r} is not converge or throughput: plan the run again")
+        if self.spec.mode not in MODES:
+            raise RunProblem(f"mode {self.spec.mode!r} is not one of {', '.join(MODES)}: plan the run again")
 
     def _tell(self, event, **keys):
         if self.place.rank == 0:
@@ -143,11 +162,15 @@ class Rank:
     def _finish(self, reason, model, device):
         """What follows the last step: memory, the ranks' comparison, the last line."""
         self.pulse.phase = "checksum"
+        compare = pieces.compare if whole.is_divided(model) else checksum.compare
         self._tell("memory", **device.memory())
-        self.writer.write("checksum", step=self.progress.step, **checksum.compare(model, self.group))
+        self.writer.write("checksum", step=self.progress.step, **compare(model, self.group))
         status = "aborted" if reason == "nonfinite_loss" else "success"
         detail = "a loss is not finite: lower lr or change precision" if status == "aborted" else ""
         self._stop(status, reason, detail)
+        self._leave()
+
+    def _leave(self):
         self.pulse.stop()
         self.group.farewell()
         self.group.close()

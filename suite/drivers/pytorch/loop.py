@@ -11,21 +11,27 @@ from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import batches, checkpoint
 from suite.drivers.pytorch.assembly import global_batch
 from suite.drivers.pytorch.evaluation import evaluate, meets
+from suite.drivers.pytorch.layout import DataRanks
 from suite.drivers.pytorch.prefetch import Prefetcher
 from suite.drivers.pytorch.timing import WindowClock
+from suite.drivers.pytorch.workers import Workers, loader
+
+PINNED = 2
+"""Micro-batches of the loader's processes that a thread pins ahead."""
 
 
 class Loop:
     """One run from run_start to the reason of its end."""
 
-    def __init__(self, *, run, task, parts, device, precision, group, writer, pulse, runtime, progress):
+    def __init__(self, *, run, task, parts, device, precision, group, layout, writer, pulse, runtime, progress):
         self.run, self.params, self.task, self.parts = run, run.params, task, parts
         self.device, self.precision, self.group = device, precision, group
         self.writer, self.pulse, self.progress = writer, pulse, progress
         self.leader = group.rank == 0
         self.converges = run.mode == "converge"
         self.accumulation = self.params["gradient_accumulation_steps"]
-        self.global_batch = global_batch(self.params, group.world_size)
+        self.layout, self.data_ranks = layout, DataRanks(group, layout)
+        self.global_batch = global_batch(self.params, layout.data_size)
         self.log_freq = self.params["log_freq"]
         self.clock = WindowClock(device)
         self._after_backward, self._after_step = runtime.after_backward, runtime.after_step
@@ -33,7 +39,8 @@ class Loop:
         self._read_plan()
         self._losses, self._samples, self._tokens = [], 0, 0
         self._first = progress.step + 1
-        self._open_epoch = None
+        self._open_epoch, self._epoch_whole = None, False
+        self._workers = None
         self._evaluated = -1
 
     def _read_plan(self):
@@ -42,12 +49,23 @@ class Loop:
                 raise RunProblem(f"{key} = {self.params[key]} must be at least 1: change params.{key}")
         if self.converges:
             self.max_samples, self.eval_every = self.params["max_samples"], self.params["eval_every_samples"]
+            self.max_steps = self.params.get("max_steps", 0) or math.inf
+            self._read_interval(self.params.get("val_check_interval", 0))
             if self.eval_every < 1:
                 raise RunProblem(f"eval_every_samples = {self.eval_every} must be at least 1: nothing else ends a run")
             self.progress.next_eval = self.progress.next_eval or self.eval_every
         else:
             self.warmup = self.params["throughput_warmup_steps"]
-            self.steps = self.warmup + self.params["throughput_steps"]
+            self.max_samples, self.max_steps = math.inf, self.warmup + self.params["throughput_steps"]
+
+    def _read_interval(self, interval):
+        """Evaluations every `interval` steps, where it is not 0."""
+        if interval > self.max_steps:
+            raise RunProblem(
+                f"val_check_interval = {interval} is above max_steps = {self.max_steps}: no evaluation would come"
+                " before the end; lower params.val_check_interval"
+            )
+        self.eval_every = interval * self.global_batch or self.eval_every
 
     def train(self):
         """Train to the end; the reason as in run_stop."""
@@ -57,7 +75,11 @@ class Loop:
             while reason is None:
                 self._step(stream)
                 reason = self._boundary()
+            if self._epoch_whole:
+                self._tell("epoch_stop", epoch=self._open_epoch)
         finally:
+            if self._workers:
+                self._workers.close()  # first, for the stream's thread may wait for them
             stream.close()
         if self.run.checkpoint.final and reason != "nonfinite_loss":
             self._checkpoint()
@@ -82,7 +104,8 @@ class Loop:
         self.pulse.phase = "prepare"
         micros = self._micros()
         self.pulse.phase = "train"
-        return Prefetcher(micros, self.device, self.params["num_workers"])
+        # Processes build ahead by themselves; the thread then pins what they have built.
+        return Prefetcher(micros, self.device, PINNED if self._workers else self.params["num_workers"])
 
     def _micros(self):
         own = str(self.params.get("train_data", "")).startswith("case:")
@@ -90,7 +113,13 @@ class Loop:
             micros = batches.synthetic(self.task)
         else:
             self.task.prepare_data()
-            micros = batches.epochs(self.task, self.progress.epoch, self.progress.micro)
+            if self.task.prepares_model:
+                self.group.share_parameters(self.parts.model)
+            cursor = (self.progress.epoch, self.progress.micro)
+            if loader(self.params) == "process":
+                micros = self._workers = Workers(self.task, *cursor)
+            else:
+                micros = batches.epochs(self.task, *cursor)
         if self.run.sabotage == "labels_shuffled":
             micros = batches.shuffled(micros, self.task, self.run.seed)
         return micros
@@ -133,8 +162,9 @@ class Loop:
         return loss.detach()
 
     def _note(self, micro):
-        self._samples += micro.samples
-        self._tokens += micro.tokens
+        if self.layout.counts:
+            self._samples += micro.samples
+            self._tokens += micro.tokens
         if micro.epoch != self._open_epoch:
             if self._open_epoch is not None:
                 self._tell("epoch_stop", epoch=self._open_epoch)
@@ -142,13 +172,14 @@ class Loop:
             self._tell("epoch_start", epoch=micro.epoch, **(self._flops() if self._open_epoch is None else {}))
             self._open_epoch = micro.epoch
         self.progress.epoch, self.progress.micro = micro.epoch, micro.index + 1
+        self._epoch_whole = micro.last
 
     def _boundary(self):
         """What is due after a step; the reason to end, or None. Every rank comes to the same answer."""
         step = self.progress.step
         # Equal on every rank without asking: exact at the last window's end, and full batches since.
         reached = self.progress.samples + (step - self._first + 1) * self.global_batch
-        last = reached >= self.max_samples if self.converges else step >= self.steps
+        last = reached >= self.max_samples or step >= self.max_steps
         due = self.converges and reached >= self.progress.next_eval
         full = step - self._first + 1 >= self.log_freq or (not self.converges and step == self.warmup)
         if not (last or due or full):
@@ -160,7 +191,7 @@ class Loop:
         if self.converges and (due or ends) and self._evaluate():
             return "target_reached"
         if ends:
-            return "limit" if late else "max_samples" if self.converges else "max_steps"
+            return "limit" if late else "max_samples" if reached >= self.max_samples else "max_steps"
         if save:
             self._checkpoint()
         if due or save:
@@ -211,7 +242,7 @@ class Loop:
         self.pulse.phase = "eval"
         self._tell("eval_start", step=step)
         self.group.share_buffers(self.parts.model)  # or each rank would evaluate a model of its own
-        metrics = evaluate(self.task, self.parts.forward, self.precision, self.group)
+        metrics = evaluate(self.task, self.parts.forward, self.precision, self.data_ranks)
         met = meets(metrics, self.run.quality)
         self._tell("eval_stop", step=step)
         self._tell("eval_result", step=step, samples=samples, metrics=metrics, met=met)

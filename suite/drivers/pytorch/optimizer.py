@@ -3,7 +3,11 @@
 import torch
 
 from suite.drivers.events import RunProblem
+from suite.drivers.pytorch import pieces
 from suite.drivers.pytorch.lamb import Lamb
+
+CLIP_EPS = 1e-6
+"""As in torch's own clipping."""
 
 CLASSES = {"adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "sgd": torch.optim.SGD, "lamb": Lamb}
 
@@ -50,6 +54,23 @@ def make_optimizer(params, groups, use_fused):
     return CLASSES[name](groups, **options)
 
 
+def clip(parameters, limit):
+    """Scale all gradients together so that their norm is at most `limit`; a divided model's over all its pieces."""
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not any(map(pieces.is_piece, gradients)):
+        torch.nn.utils.clip_grad_norm_(parameters, limit)
+        return
+    total = 0
+    for alike in pieces.by_division(gradients):
+        squares = torch.nn.utils.get_total_norm([pieces.local(gradient) for gradient in alike]).square()
+        for axis in pieces.split_axes(alike[0]):
+            torch.distributed.all_reduce(squares, group=alike[0].device_mesh.get_group(axis))
+        total = total + squares
+    factor = (limit / (total.sqrt() + CLIP_EPS)).clamp(max=1.0)
+    for gradient in gradients:
+        pieces.local(gradient).mul_(factor)
+
+
 class Stepper:
     """One optimizer step: learning rate, unscale, clip, step; counts skipped steps without a synchronise."""
 
@@ -82,7 +103,7 @@ class Stepper:
         if self.scaler and self.clip:
             self.scaler.unscale_(self.optimizer)
         if self.clip:
-            torch.nn.utils.clip_grad_norm_(self.parameters, self.clip)
+            clip(self.parameters, self.clip)
         if self.scaler:
             self._asked += 1
             self.scaler.step(self.optimizer)

@@ -34,7 +34,7 @@ class Precision:
         """The header's `precision`: what is in force, not what was asked for."""
         dtype = self._autocast_dtype()
         return {
-            "compute": {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype) or self._float_product(),
+            "compute": {torch.float16: "fp16", torch.bfloat16: "bf16"}.get(dtype) or float_product(self.device),
             "autocast": None if dtype == torch.float32 else str(dtype).replace("torch.", ""),
             "tf32": self.device.reads_tf32(),
             "matmul": torch.get_float32_matmul_precision(),
@@ -45,9 +45,10 @@ class Precision:
         with self.autocast():
             return (ones @ ones).dtype
 
-    def _float_product(self):
-        """`fp32` where a product keeps 12 bits behind the point; TF32 keeps 10."""
-        exact = 1 + 2.0**-12
-        device = self.device.torch_device
-        product = (torch.eye(SIZE, device=device) * exact) @ torch.eye(SIZE, device=device)
-        return "fp32" if bool((product.diagonal() == exact).all().cpu()) else "tf32"
+
+def float_product(device):
+    """`fp32` where a product keeps 12 bits behind the point; TF32 keeps 10."""
+    exact = 1 + 2.0**-12
+    place = device.torch_device
+    product = (torch.eye(SIZE, device=place) * exact) @ torch.eye(SIZE, device=place)
+    return "fp32" if bool((product.diagonal() == exact).all().cpu()) else "tf32"

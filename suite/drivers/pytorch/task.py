@@ -1,13 +1,20 @@
 """What a case tells the driver: its model, its data, its loss and its evaluation. Everything else is the driver's."""
 
+from suite.drivers.events import RunProblem
+from suite.drivers.pytorch.tensors import from_arrays
+
 
 class Task:
     """Base class of a case's training. One instance in each rank; the driver calls the methods in the order below.
 
     `self.run` is the RunSpec (params, seed, mode, data_dir, case_dir, topology), `self.device` the Device,
-    `self.rank` and `self.world_size` this process's place. A task never touches process groups, precision,
+    `self.rank` and `self.world_size` this process's place among those that have data of their own: ranks that compute
+    one batch together (tensor_parallel) are one of them. A task never touches process groups, precision,
     clocks, checkpoints or events: the driver does, the same way for every case.
     """
+
+    prepares_model = False
+    """True: `prepare_data` changes weights of the model that `build` made, and rank 0's are then given to all ranks."""
 
     def __init__(self, run, device, slots, rank, world_size):
         self.run = run
@@ -33,7 +40,25 @@ class Task:
         """Yield this rank's micro-batches (nested tensors on the CPU) of `train_batch_size` samples for `epoch`.
 
         The order depends on (seed, epoch) only and the shards of the ranks are disjoint. `skip` leaves out the first
-        micro-batches without building them where that is cheap: a resumed run continues exactly.
+        micro-batches without building them where that is cheap: a resumed run continues exactly. A task that tells
+        jobs from building gives `batch_jobs` and `batch_builder` instead, and may then use `loader = "process"`.
+        """
+        build = self.batch_builder()
+        return (from_arrays(build(job)) for job in self.batch_jobs(epoch, skip))
+
+    def batch_jobs(self, epoch, skip=0):
+        """Yield what says which micro-batch is next, as `train_batches` orders them: small plain values.
+
+        All of a batch's chance is in its job, such as (epoch, place) for a generator of its own.
+        """
+        raise RunProblem(
+            f"{type(self).__name__} has no batch_jobs, which loader = 'process' needs: set loader = 'thread'"
+        )
+
+    def batch_builder(self):
+        """A callable, job -> micro-batch as nested NumPy arrays, that can be pickled. Asked after `prepare_data`.
+
+        Its class stands in a module beside train.py that does not import torch: each process imports it again.
         """
         raise NotImplementedError
 
@@ -68,6 +93,23 @@ class Task:
     def combine(self, everyone):
         """{name: value} from the lists of records that all ranks' `evaluate` gave, in the order of the ranks."""
         raise NotImplementedError
+
+    def units(self, model):
+        """Modules, in the order of their use, that a divided model gathers and compiles each on its own.
+
+        Only asked where the plan divides the model. Every rank must then call the model equally often, also in
+        `evaluate`.
+        """
+        return []
+
+    def tensor_plan(self, model):
+        """{name of a module: style}: how tensor_parallel splits the model's matrix products.
+
+        `columns` splits a linear layer's outputs, `rows` its inputs (and adds up), `columns_gathered` its outputs,
+        which every rank then has whole, `vocabulary` the rows of an embedding. The model must take sizes from its
+        tensors.
+        """
+        return {}
 
     def parameter_groups(self, model):
         """Groups for the optimizer; the default decays matrices only."""

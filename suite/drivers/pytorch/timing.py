@@ -1,55 +1,5 @@
-"""The clock of a window of steps: rank-local, a synchronise at both ends, none at a step where events time.
+"""A window's clock is the same in every framework."""
 
-Stamps lie at step boundaries and around every wait for data. Windows touch: the next one starts where the last one
-ended, so that what the loop does between them is counted, unless an evaluation or a checkpoint lies between.
-"""
+from suite.drivers.timing import WindowClock
 
-import time
-
-
-class WindowClock:
-    """Times the steps of one window after another: `start`, then `waited` and `stepped` in turn, then `close`."""
-
-    def __init__(self, device):
-        self._device = device
-        self._boundary = self._opened = None
-        self._waits = []
-        self._steps = []
-
-    def start(self):
-        """Open a window now: waits for the device. Call it again after what must not be counted."""
-        self._device.synchronize()
-        self._boundary = self._device.stamp()
-        self._opened = time.perf_counter()
-        self._fetching = self._boundary
-
-    def fetch(self):
-        """A wait for data begins now, not at the last boundary."""
-        self._fetching = self._device.stamp()
-
-    def waited(self):
-        """The data is there."""
-        self._waits.append((self._fetching, self._device.stamp()))
-
-    def stepped(self):
-        """An optimizer step was given to the device; the next step begins."""
-        stop = self._device.stamp()
-        self._steps.append((self._boundary, stop, self._waits))
-        self._boundary = self._fetching = stop
-        self._waits = []
-
-    def close(self):
-        """{"step_s", "data_s", "window_s"} of the steps since the last close. Waits for the device."""
-        self._device.synchronize()
-        now = time.perf_counter()
-        seconds = self._device.seconds
-        steps = [seconds(start, stop) for start, stop, _ in self._steps]
-        data = [min(step, sum(seconds(*wait) for wait in waits)) for step, (_, _, waits) in zip(steps, self._steps)]
-        window = now - self._opened
-        self._steps = []
-        self._opened = now
-        return {
-            "step_s": [round(step, 7) for step in steps],
-            "data_s": [round(wait, 7) for wait in data],
-            "window_s": round(window, 7),
-        }
+__all__ = ["WindowClock"]

@@ -1,0 +1,25 @@
+"""Mode `evaluate`: the quality of a saved model, evaluated again by the case's own code; nothing is trained."""
+
+from suite.drivers.events import RunProblem
+from suite.drivers.pytorch import checkpoint
+from suite.drivers.pytorch.evaluation import evaluate, meets
+from suite.drivers.pytorch.seed import seed_everything
+
+
+def evaluate_again(run, task, device, precision, group, tell):
+    """Evaluate the model in `run.resume`; (step, samples) of its training. `tell` writes an event of rank 0."""
+    if not run.resume:
+        raise RunProblem("mode evaluate needs a checkpoint: name the file in run.json as resume")
+    seed_everything(run.seed, device)
+    model = task.build()
+    step, samples = checkpoint.load_model(run.resume, run, model)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    model = model.to(device.torch_device)
+    tell("init_stop", parameters=parameters)
+    task.prepare_data()
+    tell("eval_start", step=step)
+    metrics = evaluate(task, model, precision, group)
+    device.synchronize()
+    tell("eval_stop", step=step)
+    tell("eval_result", step=step, samples=samples, metrics=metrics, met=meets(metrics, run.quality))
+    return step, samples
