@@ -25,7 +25,8 @@ MULTIPLE = 8
 """The table of words has a multiple of this many rows: matrix units take no other width at full speed."""
 
 Attention = Callable[[Tensor, Tensor, Tensor, "Tensor | None", float], Tensor]
-"""(query, key, value, bias, dropout) -> context: all [R, heads, T, head_dim]; bias [R, 1, 1 or T, T], or None."""
+"""(query, key, value, bias, dropout) -> context: key and value [R, heads, T, head_dim], the others [R, heads, Q,
+head_dim], with Q = T but in the last layer of unshared rows; bias [R, 1, 1 or Q, T], or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,15 +63,19 @@ class Shape:
         heads = (d * d + d) + 2 * (d + 1) + (d * d + 3 * d) + self.words
         return embeddings + layers + heads
 
-    def training_flops(self, tokens: float, pairs: float, predicted: float) -> float:
+    def training_flops(self, tokens: float, pairs: float, predicted: float, shared: bool = False) -> float:
         """FLOP to train on one sequence: three times the forward pass, two for each multiply-accumulate.
 
-        `tokens` pass through the layers, `pairs` of query and key are scored, `predicted` places are asked for.
+        `tokens` pass through the layers, `pairs` of query and key are scored, `predicted` places are asked for. Where
+        rows are not `shared`, the last layer is computed at those places and at the first one only: not counted is what
+        is not computed.
         """
         d, f = self.hidden_size, self.feed_size
+        queried = tokens if shared else predicted + 1
         layer = (8 * d * d + 4 * d * f) * tokens + 4 * d * pairs
+        last = 4 * d * d * (tokens + queried) + 4 * d * f * queried + 4 * d * pairs * queried / tokens
         heads = (2 * d * d + 2 * d * self.vocab_size) * predicted + 2 * d * d + 4 * d
-        return 3 * (self.num_layers * layer + heads)
+        return 3 * ((self.num_layers - 1) * layer + last + heads)
 
 
 class Judged(NamedTuple):
@@ -130,16 +135,26 @@ class Layer(nn.Module):
         self.feed_norm = Norm(d, eps=1e-12)
         self.dropout = nn.Dropout(shape.dropout)
 
-    def forward(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self._attend(x, bias)))
-        return self.feed_norm(x + self.dropout(self._feed(x)))
+    def forward(self, x: Tensor, bias: Tensor | None, asked: Tensor | None = None) -> Tensor:
+        """[R, T, d] of the same; or [R, Q, d] at `asked` [R, Q], places counted through all rows, each in its row."""
+        y = x if asked is None else x.flatten(0, 1)[asked]
+        y = self.attention_norm(y + self.dropout(self._attend(x, y, bias)))
+        return self.feed_norm(y + self.dropout(self._feed(y)))
 
-    def _attend(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        rows, length, d = x.shape
-        heads = self.query_key_value(x).view(rows, length, 3, self.heads, d // self.heads)
-        query, key, value = (part.transpose(1, 2) for part in heads.unbind(2))
+    def _attend(self, x: Tensor, y: Tensor, bias: Tensor | None) -> Tensor:
+        """Context of the queries of `y` over the keys and values of `x`."""
+        query, key, value = (part.transpose(1, 2) for part in self._project(x, y))
         context = self.attention(query, key, value, bias, self.attention_dropout if self.training else 0.0)
-        return self.attention_out(context.transpose(1, 2).reshape(rows, length, d))
+        return self.attention_out(context.transpose(1, 2).reshape(y.shape))
+
+    def _project(self, x: Tensor, y: Tensor) -> list[Tensor]:
+        """Queries of `y`, keys and values of `x`: [R, Q or T, heads, head_dim]. One product where both are the same."""
+        d, size = x.shape[2], x.shape[2] // self.heads
+        if y is x:
+            return list(self.query_key_value(x).unflatten(2, (3, self.heads, size)).unbind(2))
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        query = F.linear(y, weight[:d], bias[:d]).unflatten(2, (self.heads, size))
+        return [query, *F.linear(x, weight[d:], bias[d:]).unflatten(2, (2, self.heads, size)).unbind(2)]
 
     def _feed(self, x: Tensor) -> Tensor:
         return self.feed_out(F.gelu(self.feed_in(x)))
@@ -183,16 +198,23 @@ class Bert(nn.Module):
         """
         x = self._embed(tokens, segments, positions)
         bias = None if owner is None else visibility(owner, positions is not None, compute_dtype(x))
-        for layer in self.layers:
-            if self.shape.activation_checkpointing and self.training:
-                x = checkpoint(layer, x, bias, use_reentrant=False)
-            else:
-                x = layer(x, bias)
-        flat = x.flatten(0, 1)
-        masked_loss, masked_right = self._judge(self._masked_scores(flat[masked_places.flatten()]), masked_ids, PAD)
-        next_scores = self.next_sentence(torch.tanh(self.pooler(flat[first])))
+        asked = torch.cat((first[:, None], masked_places), 1)
+        *layers, last = self.layers
+        for layer in layers:
+            x = self._through(layer, x, bias)
+        if positions is None:  # no other place of the last layer is ever looked at
+            x = self._through(last, x, bias, asked)
+        else:
+            x = self._through(last, x, bias).flatten(0, 1)[asked]
+        masked_loss, masked_right = self._judge(self._masked_scores(x[:, 1:].flatten(0, 1)), masked_ids, PAD)
+        next_scores = self.next_sentence(torch.tanh(self.pooler(x[:, 0])))
         next_loss, next_right = self._judge(next_scores, next_sentence, ABSENT)
         return Judged(masked_loss, next_loss, masked_right, next_right)
+
+    def _through(self, layer: Layer, *inputs: Tensor | None) -> Tensor:
+        if self.shape.activation_checkpointing and self.training:
+            return checkpoint(layer, *inputs, use_reentrant=False)
+        return layer(*inputs)
 
     def _embed(self, tokens: Tensor, segments: Tensor, positions: Tensor | None) -> Tensor:
         """The sum of three embeddings, normalised.

@@ -13,7 +13,7 @@ from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import Task, run
 
 FORMULA = "counted"
-"""Shape.training_flops: real tokens, pairs within a sequence, the vocabulary at masked places only."""
+"""Shape.training_flops: real tokens, pairs within a sequence, the vocabulary and the last layer where asked for."""
 
 
 class PretrainBert(Task):
@@ -99,7 +99,7 @@ class PretrainBert(Task):
     def flops_per_sample(self):
         """FLOP of a mean sequence of the data, or of a full row; None for data that does not say."""
         work = self._mean_work()
-        return work and (self.shape.training_flops(*work), FORMULA)
+        return work and (self.shape.training_flops(*work, shared=self.params["pack_multiple"] > 0), FORMULA)
 
     def shuffle_labels(self, batch, generator):
         """For the sabotage: masked words and answers dealt out at random."""

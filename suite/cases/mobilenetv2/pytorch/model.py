@@ -39,11 +39,18 @@ class Unit(NamedTuple):
 
 def standard_conv_norm(x: Tensor, convolution: nn.Conv2d, norm: nn.BatchNorm2d, activate: bool) -> Tensor:
     """By the framework's own operators. The count of batches, which a fixed momentum never reads, is not kept."""
-    x = convolution(x)
+    x = _convolve(x, convolution)
     x = F.batch_norm(
         x, norm.running_mean, norm.running_var, norm.weight, norm.bias, norm.training, norm.momentum, norm.eps
     )
     return F.relu6(x, inplace=True) if activate else x
+
+
+def _convolve(x: Tensor, convolution: nn.Conv2d) -> Tensor:
+    """A convolution of single pixels is a product of matrices; where channels lie together it is computed as one."""
+    if convolution.kernel_size == (1, 1) and x.is_contiguous(memory_format=torch.channels_last):
+        return F.linear(x.permute(0, 2, 3, 1), convolution.weight.flatten(1)).permute(0, 3, 1, 2)
+    return convolution(x)
 
 
 def memory_format(name: str) -> torch.memory_format:
