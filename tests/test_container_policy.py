@@ -112,6 +112,15 @@ def test_code_of_strangers_on_the_bare_host_is_refused_with_the_remedy(checkout:
     ("arguments", "sentence"),
     [
         (("--container", "dokcer"), "did you mean 'docker'"),
+        (("--container", "apptainer"), "'apptainer' is not known (have: docker, none, podman, pyxis)"),
+        (
+            ("--container", "docker", "--launcher", "slurm"),
+            "--container docker is for --launcher local, and the launcher is slurm; say --container pyxis",
+        ),
+        (
+            ("--container", "podman", "--launcher", "ssh", "--site", "hosts.toml"),
+            "--container podman is for --launcher local, and the launcher is ssh; say --container none",
+        ),
         (
             ("--container", "pyxis"),
             "--container pyxis starts with srun, and the launcher is local; say --launcher slurm",
@@ -120,6 +129,7 @@ def test_code_of_strangers_on_the_bare_host_is_refused_with_the_remedy(checkout:
 )
 def test_engines_that_cannot_serve(checkout: Checkout, arguments: tuple[str, ...], sentence: str) -> None:
     checkout.write("suite/vendors/cpu/vendor.toml", CPU)
+    checkout.write("hosts.toml", '[hosts]\nnames = ["h1"]\n')
     done = checkout.pytest("suite", "-k", "toy", "--vendor", "cpu", *arguments)
     assert done.code == 4 and sentence in done.err, done.err
 

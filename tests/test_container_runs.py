@@ -227,6 +227,15 @@ def test_what_a_killed_harness_leaves_ends_and_is_swept(either: PrivateEngine, t
     assert inventory(either) == before
 
 
+def test_a_run_goes_on_from_a_checkpoint_of_another_runs_folder(dockerd: PrivateEngine, tmp_path: Path) -> None:
+    saved = tmp_path / "elsewhere" / "latest.pt"
+    saved.parent.mkdir()
+    saved.write_text("here")
+    train = TRAIN + "assert open(run['resume']).read() == 'here'\nsteps(1); stop()\n"
+    runs = trainer(tmp_path, site=site_of(dockerd, tmp_path), resume=saved)(toy_plan(tmp_path, train, topology="1x1"))
+    assert outcome_of(runs.folder).status == "passed", outcome_of(runs.folder)
+
+
 def test_an_interrupt_removes_the_container(dockerd: PrivateEngine, tmp_path: Path) -> None:
     before = inventory(dockerd)
 

@@ -205,13 +205,18 @@ def test_inside_an_allocation_nothing_is_submitted_and_nothing_cancelled(
 
 def test_slurmctld_may_be_away_while_a_run_lasts(tmp_path: Path, cluster: Cluster) -> None:
     train = TRAIN + "steps(1); time.sleep(4); steps(2); stop()\n"
-    progress = AtFirstStep(cluster.stop_controller)
     timer = threading.Timer(3.0, cluster.start_controller)
-    timer.start()
+
+    def leave_for_a_while() -> None:
+        cluster.stop_controller()
+        timer.start()
+
+    progress = AtFirstStep(leave_for_a_while)
     try:
         runs = slurm_trainer(tmp_path, progress)(two_nodes(tmp_path, train))
     finally:
-        timer.join()
+        if progress.done:
+            timer.join()
     assert progress.done
     assert ended(runs).status == "passed"
 
@@ -253,14 +258,27 @@ def test_a_submitted_job_outlives_its_submitter(tmp_path: Path, cluster: Cluster
 
 
 @pytest.mark.slow
-def test_glm_trains_on_two_nodes(tmp_path: Path, cluster: Cluster) -> None:
+@pytest.mark.parametrize("model", ["glm", "alma"])
+def test_a_case_trains_on_two_nodes(tmp_path: Path, cluster: Cluster, model: str) -> None:
+    """Through the command line, to its target."""
     site = tmp_path / "site.toml"
     site.write_text('[launch]\nlauncher = "slurm"\n[environment]\nGLOO_SOCKET_IFNAME = "lo"\n')
-    argv = [sys.executable, "-m", "pytest", "suite", "-k", "glm and 2x1", "--vendor", "cpu", "-p", "no:cacheprovider"]
-    argv += ["--site", str(site), "--session", str(tmp_path / "session")]
+    argv = [sys.executable, "-m", "pytest", "suite", "--model", model, "--framework", "pytorch"]
+    argv += [
+        "--topology",
+        "2x1",
+        "--vendor",
+        "cpu",
+        "-p",
+        "no:cacheprovider",
+        "--site",
+        str(site),
+        "--session",
+        str(tmp_path / "session"),
+    ]
     done = subprocess.run(argv, cwd=ROOT, env=cluster.env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    (folder,) = (tmp_path / "session").glob("glm-*")
+    (folder,) = (tmp_path / "session").glob(f"{model}-*")
     headers = [json.loads((folder / "r1" / "events" / f"rank{rank}.jsonl").open().readline()) for rank in (0, 1)]
     assert [header["host"] for header in headers] == ["n1", "n2"]
     assert json.loads((folder / "result.json").read_text())["environment"]["scheduler"]["state"] == "COMPLETED"

@@ -67,15 +67,19 @@ def missing() -> str:
     """Why no cluster can be made here; empty: one can."""
     if os.geteuid() != 0:
         return "a Slurm cluster of one's own needs root"
-    absent = [name for name in NEEDED if _program(name) is None]
+    absent = [name for name in NEEDED if find_program(name) is None]
     return f"{', '.join(absent)}: not installed (slurmctld slurmd slurm-client munge)" if absent else ""
 
 
 class Cluster:
-    """One controller and `nodes` nodes n1, n2 … in `root`; `port` and the ones above it must be free."""
+    """One controller and `nodes` nodes n1, n2 … in `root`; `port` and the ones above it must be free.
 
-    def __init__(self, root: Path, *, nodes: int = 2, port: int | None = None) -> None:
+    `plugins` is the text of plugstack.conf: what srun and the nodes load.
+    """
+
+    def __init__(self, root: Path, *, nodes: int = 2, port: int | None = None, plugins: str = "") -> None:
         self.root = root.resolve()
+        self._plugins = plugins
         self.names = tuple(f"n{index + 1}" for index in range(nodes))
         self._port = port or _free_ports(nodes + 1)
         self.conf = self.root / "etc" / "slurm.conf"
@@ -171,12 +175,12 @@ class Cluster:
         lines.append(f"PartitionName=short Nodes={every} MaxTime=1 PriorityTier=1")
         lines.append(f"PartitionName=urgent Nodes={every} MaxTime=10 PriorityTier=10")
         self.conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        (self.root / "etc" / "plugstack.conf").write_text("", encoding="utf-8")
+        (self.root / "etc" / "plugstack.conf").write_text(self._plugins, encoding="utf-8")
         (self.root / "etc" / "hosts").write_text("".join(hosts), encoding="utf-8")
 
     def _daemon(self, argv: list[str]) -> None:
         """Run a program that goes into the background by itself."""
-        path = _program(argv[0]) or argv[0]
+        path = find_program(argv[0]) or argv[0]
         with (self.root / "log" / "start.log").open("ab") as log:
             subprocess.run(
                 [path, *argv[1:]], env=self.env, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
@@ -197,7 +201,7 @@ class Cluster:
         path.unlink(missing_ok=True)
 
 
-def _program(name: str) -> str | None:
+def find_program(name: str) -> str | None:
     return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
 
 
