@@ -177,7 +177,7 @@ def make_checkout(root: Path, files: Mapping[str, str] = FILES) -> Checkout:
     """The harness by link, everything it works on fresh."""
     (root / "suite").mkdir(parents=True)
     for path in (ROOT / "suite").iterdir():
-        if path.suffix == ".py" or path.name in ("drivers", "schemas"):
+        if path.suffix == ".py" or path.name in ("conformance", "drivers", "schemas"):
             (root / "suite" / path.name).symlink_to(path)
     for name in ("fixtures", "reports", "pytest.ini"):
         (root / name).symlink_to(ROOT / name)

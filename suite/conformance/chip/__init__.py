@@ -1,0 +1,1 @@
+"""What runs in the ranks of a conformance run, one folder a framework."""

@@ -1,0 +1,1 @@
+"""The chip as torch and our driver reach it."""
