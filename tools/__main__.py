@@ -1,4 +1,4 @@
-"""`python -m tools convert | data`: the entry that turns every mistake into one sentence and exit 4."""
+"""`python -m tools check | convert | data | new`: the entry that turns every mistake into one sentence and exit 4."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from suite.errors import UsageProblem
-from tools import convert, data
+from tools import check, convert, data, new
 
 ROOT = Path(__file__).resolve().parent.parent
 """The checkout."""
@@ -32,8 +32,10 @@ def parser() -> argparse.ArgumentParser:
     top = Parser(prog="python -m tools", description=__doc__)
     commands: argparse._SubParsersAction[argparse.ArgumentParser]
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND", parser_class=Parser)
+    check.add_arguments(commands)
     convert.add_arguments(commands)
     data.add_arguments(commands)
+    new.add_arguments(commands)
     return top
 
 
@@ -62,6 +64,10 @@ def main(argv: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 130
     except BrokenPipeError:
         return 1
+    except OSError as problem:
+        what = problem.strerror or str(problem)
+        print(f"trainmark: {problem.filename or 'output'}: {what}; see to it, and run this again", file=sys.stderr)
+        return 4
 
 
 if __name__ == "__main__":
