@@ -9,7 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reports import commands_compare, commands_export, commands_keep, html_command
+from reports import (
+    commands_compare,
+    commands_export,
+    commands_keep,
+    commands_table,
+    commands_versus,
+    html_command,
+    requality,
+)
 from reports.console import say
 from reports.gather import gather
 from reports.json_report import SessionReport, read_session, write_result, write_session
@@ -60,6 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     again.add_argument("--baseline", action="append", type=Path, default=[], metavar="PATH", help="as given to pytest")
     again.add_argument("--write", action="store_true", help="keep the new verdict in result.json")
     commands_keep.add_bundle_options(again)
+    requality.add_options(again)
     again.set_defaults(run=_rejudge)
 
     rebuild = commands.add_parser(
@@ -78,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     schema.add_argument("--output", type=Path, default=FOLDER, metavar="DIR", help="default: suite/schemas")
     schema.set_defaults(run=_schema)
 
-    for more in (commands_compare, commands_export, commands_keep, html_command):
+    for more in (commands_compare, commands_export, commands_keep, commands_table, commands_versus, html_command):
         more.add_commands(commands)
     return parser
 
@@ -107,11 +116,15 @@ def _rejudge(arguments: argparse.Namespace) -> int:
     # Judging needs the whole of the suite's measuring; showing does not.
     from reports.rejudge import rejudge
 
+    requality.check_options(arguments)
     if arguments.path.suffix == ".zip" and arguments.path.is_file():
         return _rejudge_bundle(arguments)
     if arguments.own_plans or arguments.output or arguments.vendor_path:
         raise UsageProblem(f"{arguments.path}: --own-plans, --output and --vendor-path need a bundle; leave them out")
-    judged = [rejudge(folder, arguments.baseline, mend=arguments.write) for folder in plan_folders(arguments.path)]
+    folders = plan_folders(arguments.path)
+    if arguments.requality:
+        requality.evaluate_again(_evaluated(arguments.path, folders), arguments)
+    judged = [rejudge(folder, arguments.baseline, mend=arguments.write) for folder in folders]
     _tell(judged, existing_folder(arguments.path))
     if arguments.write:
         for plan in judged:
@@ -120,6 +133,11 @@ def _rejudge(arguments: argparse.Namespace) -> int:
             _rebuild_session(session)
     differ = any(plan.differences for plan in judged) and not arguments.write
     return FAILED if differ else _exit_code([plan.result for plan in judged])
+
+
+def _evaluated(path: Path, folders: Sequence[Path]) -> Path:
+    """The session, or the one plan, that `path` names: an evaluation is of all runs of a plan."""
+    return existing_folder(path) if len(folders) > 1 or is_session(existing_folder(path)) else folders[0]
 
 
 def _rejudge_bundle(arguments: argparse.Namespace) -> int:

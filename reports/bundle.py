@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from reports.atomic import named, refuse_device
 from reports.json_report import SessionReport, read_session, write_result, write_session
+from reports.places import is_text
 from reports.redact import Redactor
 from suite.artifacts import event_seals
 from suite.errors import UsageProblem
@@ -48,7 +50,7 @@ def pack(
         raise UsageProblem(f"{session}: the session has not ended; `python -m reports rebuild` it, or wait for it")
     with tempfile.TemporaryDirectory(prefix="trainmark-bundle-") as folder:
         staged = Path(folder) / "session"
-        plans = sorted(path.parent for path in session.glob("*/plan.json"))
+        plans = sorted(path.parent for path in session.glob("*/plan.json") if is_text(path.parent.name))
         for plan in plans:
             _stage_plan(plan, staged / plan.name, checkpoints=checkpoints, logs=not public)
         redactor = _redact(staged, report) if public else None
@@ -61,7 +63,7 @@ def pack(
                 write_result(result, staged / result.id)
         staged.mkdir(exist_ok=True)
         write_session(_session(report, results, redactor), staged)
-        left_out = tuple(_left_out(public=public, checkpoints=checkpoints))
+        left_out = (*_left_out(public=public, checkpoints=checkpoints), *_nameless(session))
         manifest = {"schema": SCHEMA, "session": report.session.id, "public": public, "left_out": left_out}
         (staged / MANIFEST).write_text(json.dumps(manifest, indent=1) + "\n", encoding="utf-8")
         _zip(staged, output)
@@ -75,6 +77,13 @@ def _left_out(*, public: bool, checkpoints: bool) -> Iterator[str]:
     if public:
         yield "logs and the last lines of logs"
         yield "names of hosts, users and processes, serials, addresses, facts of the CI server"
+
+
+def _nameless(session: Path) -> Iterator[str]:
+    """Of what no archive could name: a run may call its files what it likes."""
+    count = sum(not is_text(path.name) for path in session.rglob("*"))
+    if count:
+        yield f"{count} files or folders whose names are not UTF-8"
 
 
 def _stage_plan(plan: Path, target: Path, *, checkpoints: bool, logs: bool) -> None:
@@ -108,7 +117,8 @@ def _copy(source: Path, target: Path, *, checkpoints: bool, logs: bool, base: bo
     unwanted |= {"base"} if base else set()
     for path in sorted(source.rglob("*")):
         parts = path.relative_to(source).parts
-        if is_plain_file(path) and not unwanted & set(parts) and not any(part.startswith(".") for part in parts):
+        hidden = any(part.startswith(".") for part in parts)
+        if is_plain_file(path) and is_text(path.name) and not unwanted & set(parts) and not hidden:
             to = target.joinpath(*parts)
             to.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, to)
@@ -191,14 +201,16 @@ def _session(report: SessionReport, results: Sequence[Result], redactor: Redacto
 
 def _zip(staged: Path, output: Path) -> None:
     partial = output.with_name(f".{output.name}.partial")
+    refuse_device(output)
     try:
-        with zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
+        with named(output), zipfile.ZipFile(partial, "w", zipfile.ZIP_DEFLATED) as archive:
             for path in sorted(path for path in staged.rglob("*") if path.is_file()):
                 member = zipfile.ZipInfo(path.relative_to(staged).as_posix(), EPOCH)
                 member.compress_type, member.external_attr = zipfile.ZIP_DEFLATED, 0o100644 << 16
                 with path.open("rb") as source, archive.open(member, "w", force_zip64=True) as file:
                     shutil.copyfileobj(source, file, 1 << 20)
-        partial.replace(output)
+        with named(output):
+            partial.replace(output)
     finally:
         partial.unlink(missing_ok=True)
 

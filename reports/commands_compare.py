@@ -84,6 +84,7 @@ def _add_gate(commands: Commands) -> None:
     gate.add_argument("path", type=Path, help="session folder")
     gate.add_argument("--baseline", action="append", type=Path, default=[], metavar="PATH", help="default: baselines")
     gate.add_argument("--require", action="append", default=[], metavar="CHECK", help="a check that must have passed")
+    gate.add_argument("--requality", action="store_true", help="every trained quality must have been evaluated again")
     gate.add_argument("--expect", action="append", default=[], metavar="PLAN", help="an id that must be there")
     gate.add_argument("--comment", type=Path, metavar="FILE", help="write the Markdown there")
     gate.set_defaults(run=_gate)
@@ -181,7 +182,13 @@ def _gate(arguments: argparse.Namespace) -> int:
 
     folder = session_folder(arguments.path)
     baselines = arguments.baseline or [path for path in [Path("baselines")] if path.is_dir()]
-    decided = gate(read_session(folder), baselines, required=arguments.require, expected=arguments.expect)
+    decided = gate(
+        read_session(folder),
+        baselines,
+        required=arguments.require,
+        expected=arguments.expect,
+        requality=arguments.requality,
+    )
     text = comment(decided)
     if arguments.comment is not None:
         deliver(text, arguments.comment)

@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from reports import requality
 from reports.json_report import SessionReport, read_session, write_session
 from reports.junit import FILE_NAME as JUNIT_FILE
 from reports.junit import write_junit
@@ -20,8 +21,12 @@ def rejudge_bundle(arguments: argparse.Namespace) -> list[Rejudged]:
     """Judge what is in the bundle; nothing of it stays but what --output asks for. Raises UsageProblem."""
     with unpacked(arguments.path) as folder:
         plans = plan_folders(folder)
+        if arguments.own_plans or arguments.requality:
+            requality.forget(folder)
         if arguments.own_plans:
             own_plans(plans, arguments.vendor_path)
+        if arguments.requality:
+            requality.evaluate_again(folder, arguments)
         judged = [rejudge(plan, arguments.baseline) for plan in plans]
         if arguments.output is not None:
             _write(read_session(folder), [one.result for one in judged], arguments.output)

@@ -9,6 +9,7 @@ from reports import statistics
 from reports.comparison import Comparison, Pair, Row, Sample, Verdict
 from reports.sides import Side
 from suite.baseline_file import Baseline
+from suite.convergence import ALPHA, convergence, olympic_mean
 from suite.errors import UsageProblem
 from suite.figures import KEPT, Figures
 from suite.metrics import METRICS
@@ -114,7 +115,7 @@ def _row(old: Figures, new: Figures, name: str, tolerance: float | None) -> Row:
 
 def _tests(old: Sequence[float], new: Sequence[float]) -> dict[str, float | None]:
     """Interval and test of a gating row, as far as the number of runs allows any."""
-    able = statistics.smallest_p(len(old), len(new)) < statistics.ALPHA
+    able = statistics.smallest_p(len(old), len(new)) < ALPHA
     interval = statistics.bootstrap_ratio(old, new) if min(len(old), len(new)) > 1 else None
     return {
         "low": interval.low if interval else None,
@@ -133,7 +134,7 @@ def _sample(figures: Figures, name: str) -> Sample | None:
         median=statistics.middle(values),
         values=values,
         variation=statistics.variation(values),
-        olympic_mean=statistics.olympic_mean(values) if len(values) > 2 else None,
+        olympic_mean=olympic_mean(values) if len(values) > 2 else None,
     )
 
 
@@ -180,13 +181,13 @@ def _verdict(row: Row, p: float | None, comparisons: int, testable: int) -> tupl
     higher = METRICS[row.metric].better == "higher"
     # As gains: above 1 is better, whichever way the metric points.
     low, high = (row.low, row.high) if higher else (1 / row.high, 1 / row.low)
-    if p < statistics.ALPHA and high < 1 - row.tolerance:
+    if p < ALPHA and high < 1 - row.tolerance:
         return "regression", f"worse by {_percent(row.ratio)}, {100 * row.tolerance:.2g} % accepted"
-    if p < statistics.ALPHA and low > 1 + row.tolerance:
+    if p < ALPHA and low > 1 + row.tolerance:
         return "improvement", f"better by {_percent(row.ratio)}"
     if low >= 1 - row.tolerance and high <= 1 + row.tolerance:
         return "same", ""
-    if statistics.smallest_p(before, after) * comparisons >= statistics.ALPHA:
+    if statistics.smallest_p(before, after) * comparisons >= ALPHA:
         needed = statistics.runs_needed(comparisons)
         return "inconclusive", f"too few runs for {comparisons} comparisons at once: --repeat {needed} can tell"
     return "inconclusive", "the interval reaches beyond the tolerance on one side only: repeat more"
@@ -234,8 +235,8 @@ def _convergence(old: Figures, new: Figures) -> str:
     before, after = (one.metric.get("samples_trained") for one in (old, new))
     if new.mode != "converge" or before is None or after is None or len(before.values) < 5 or len(after.values) < 3:
         return ""
-    limits = statistics.convergence(before.values, len(after.values))
-    mean = statistics.olympic_mean(after.values)
+    limits = convergence(before.values, len(after.values))
+    mean = olympic_mean(after.values)
     told = f"{mean:.6g} samples to the target, the old runs allow {limits.fewest:.6g} to {limits.most:.6g}"
     if mean < limits.fewest:
         return f"converges better than luck explains: {told}; find out why before believing it"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from reports.atomic import replace_file
+from reports.atomic import refuse_device, replace_file
 from reports.escape import for_terminal
 
 
@@ -22,5 +22,6 @@ def deliver(text: str, output: Path | None) -> None:
     if output is None:
         say(text.rstrip("\n"))
         return
+    refuse_device(output)
     replace_file(output, (text.rstrip("\n") + "\n").encode("utf-8", "backslashreplace"))
     say(str(output))

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from reports import statistics
 from reports.compare import Measured, adjusted, differing_environment, measured
 from reports.comparison import Pair
+from reports.detectable import sentences
 from reports.json_report import SessionFacts, SessionReport
 from reports.sides import read_side
 from suite.baseline_file import Baseline
 from suite.figures import Figures, figures_of
+from suite.requality import VALUE as REQUALITY
 from suite.result import Result
 
 PASS, REGRESSION, NOTHING_JUDGED, INFRASTRUCTURE, USAGE, NOTHING_MEASURED = range(6)
@@ -61,11 +62,17 @@ class Decided(NamedTuple):
 
 
 def gate(
-    report: SessionReport, baselines: Sequence[Path], *, required: Sequence[str] = (), expected: Sequence[str] = ()
+    report: SessionReport,
+    baselines: Sequence[Path],
+    *,
+    required: Sequence[str] = (),
+    expected: Sequence[str] = (),
+    requality: bool = False,
 ) -> Decided:
     """Decide on `report`. Raises UsageProblem for a baseline that cannot be read: a gate without it would be open.
 
-    `required` are checks that every plan must have passed, `expected` ids of plans that must be there.
+    `required` are checks that every plan must have passed, `expected` ids of plans that must be there. With
+    `requality`, a quality counts only where it was found again in the final checkpoint.
     """
     known = tuple(figures for path in baselines for figures in _known(path))
     day = (report.session.started or "9999-12-31")[:10]
@@ -76,10 +83,18 @@ def gate(
             compared.append(measured(partner, figures_of(result)))
     pairs = {pair.id: pair for pair in adjusted(compared)}
     plans = tuple(
-        _judged(result, told, pairs.get(result.id), required) for result, (_, told) in zip(report.results, partners)
+        _judged(result, told, pairs.get(result.id), _required_of(result, required, requality=requality))
+        for result, (_, told) in zip(report.results, partners)
     )
-    absent = sorted(set(expected) - {result.id for result in report.results})
-    return Decided(report.session, _code(report, plans, absent), plans, tuple(_notes(report, required, absent)))
+    # What the session itself says it selected is expected too: a result that is gone may be the one that failed.
+    absent = sorted({*expected, *report.selected} - {result.id for result in report.results})
+    every = [*required, *([f"{REQUALITY} (mode converge)"] if requality else [])]
+    return Decided(report.session, _code(report, plans, absent), plans, tuple(_notes(report, every, absent)))
+
+
+def _required_of(result: Result, required: Sequence[str], *, requality: bool) -> tuple[str, ...]:
+    """A plan that trains to no target has no quality to be found again."""
+    return (*required, *([REQUALITY] if requality and result.mode == "converge" else []))
 
 
 def _known(path: Path) -> tuple[Figures, ...]:
@@ -111,7 +126,7 @@ def _partner(figures: Figures, known: Sequence[Figures], day: str) -> tuple[Figu
 
 def _judged(result: Result, told: str, pair: Pair | None, required: Sequence[str]) -> Judged:
     standing, reason = _standing(result, pair, required)
-    return Judged(result, standing, reason, told, pair, tuple(_detectable(result)))
+    return Judged(result, standing, reason, told, pair, tuple(sentences(result)))
 
 
 def _standing(result: Result, pair: Pair | None, required: Sequence[str]) -> tuple[Standing, str]:
@@ -134,20 +149,6 @@ def _standing(result: Result, pair: Pair | None, required: Sequence[str]) -> tup
     passed = {check.name for check in result.checks if check.status == "pass"}
     absent = [name for name in required if name not in passed]
     return ("not judged", f"required here and not passed: {', '.join(absent)}") if absent else ("passed", "")
-
-
-def _detectable(result: Result) -> list[str]:
-    """For every judged threshold, what the spread of the runs lets it see."""
-    found = []
-    for check in result.checks:
-        metric = result.metrics.get(check.metric)
-        if check.threshold is None or metric is None or check.name in ("quality", "ranks_in_sync", "ledger"):
-            continue
-        least = statistics.detectable(metric.values, metric.values)
-        seen = f"changes from {100 * least:.2g} % on can be seen" if least is not None else "no change can be seen"
-        runs = "1 run" if len(metric.values) == 1 else f"{len(metric.values)} runs"
-        found.append(f"{check.name} {check.op} {check.threshold:.6g}: {seen} with {runs}")
-    return found
 
 
 def _code(report: SessionReport, plans: Sequence[Judged], absent: Sequence[str]) -> int:

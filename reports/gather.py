@@ -12,6 +12,7 @@ from reports.journal import Entry, read_journals
 from reports.json_report import Git, SessionFacts, SessionReport
 from reports.load import load, parsed
 from reports.lost import lost_result
+from reports.places import is_text
 from reports.records import (
     AttemptRecord,
     InterruptRecord,
@@ -77,9 +78,12 @@ def gather(folder: Path, unwritten: Sequence[bytes] = (), load_result: LoadResul
     for entry in journal.entries:
         _tell(story, entry)
     # A journal may have lost lines to a full disk; a plan's own folder still speaks for it.
-    for path in sorted(folder.glob("*/plan.json")):
-        story.state(path.parent.name)
     problems = list(journal.problems)
+    for path in sorted(folder.glob("*/plan.json")):
+        if is_text(path.parent.name):
+            story.state(path.parent.name)
+        else:
+            problems.append(f"{path.parent}: its name is not UTF-8, so it is no plan of ours; rename or remove it")
     results = []
     for state in story.states.values():
         try:

@@ -11,7 +11,7 @@ from jinja2 import Environment
 from markupsafe import Markup
 
 from reports import plots
-from reports.atomic import replace_file
+from reports.atomic import refuse_device, replace_file
 from reports.html_overview import SEVERITY, overview
 from reports.html_page import PlanPage, plan_page
 from reports.html_text import TEMPLATES, environment, page_name
@@ -92,6 +92,7 @@ def write_single_file(report: SessionReport, session: Path, path: Path, *, draw:
     known = {id: href for id, href in everything.items() if id in sections}
     order = [sections[result.id] for result in report.results if result.id in sections]
     path.parent.mkdir(parents=True, exist_ok=True)
+    refuse_device(path)
     replace_file(path, _single(templates, report, known, order, remarks).encode("utf-8"))
     return Written(path, tuple(remarks))
 

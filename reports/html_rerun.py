@@ -8,10 +8,14 @@ from collections.abc import Iterator, Sequence
 from suite.result import Result
 
 CARRIED = (
-    "--vendor-path", "--machine", "--preset", "--mode", "--repeat", "--seed", "--set", "--site", "--launcher",
-    "--container", "--data-dir", "--cases", "--baseline", "--sabotage",
+    "--vendor-path", "--machine", "--framework", "--preset", "--mode", "--repeat", "--seed", "--set", "--site",
+    "--launcher", "--container", "--data-dir", "--cases", "--baseline", "--sabotage", "--fail-inconclusive",
 )  # fmt: skip
 """Options of the session's own command that a repetition of one plan needs."""
+
+
+SWITCHES = frozenset({"--fail-inconclusive"})
+"""Those of them that take no value."""
 
 
 def rerun_command(result: Result, command: str) -> str:
@@ -31,5 +35,5 @@ def _carried(words: Sequence[str]) -> Iterator[str]:
         if name not in CARRIED:
             continue
         yield word
-        if not equals and (value := next(following, None)) is not None:
+        if not equals and name not in SWITCHES and (value := next(following, None)) is not None:
             yield value

@@ -71,19 +71,9 @@ def run_folder(session: Path, id: str, folder: str) -> Path | None:
 
 def read_series(path: Path, n: int) -> RunSeries:
     """The series of run `n` in the run folder `path`. Never raises for what is in it."""
-    streams: list[RankStream] = []
-    problem = ""
-    for rank in range(MAX_STREAMS):
-        file = path / "events" / f"rank{rank}.jsonl"
-        if rank and not is_plain_file(file):
-            break
-        try:
-            streams.append(read_stream(file, rank))
-        except BadEvents as bad:
-            problem = str(bad)
-            break
+    streams, problem = read_streams(path)
     first = streams[0] if streams else None
-    steps, left_out = _steady_steps(streams)
+    steps, left_out = steady_steps(streams)
     origin = _origin(first)
     traces, devices = _traces(path, origin)
     return RunSeries(
@@ -99,6 +89,20 @@ def read_series(path: Path, n: int) -> RunSeries:
     )
 
 
+def read_streams(path: Path) -> tuple[list[RankStream], str]:
+    """(the streams of the first ranks of the run folder `path`, why they end early). Never raises for what is in it."""
+    streams: list[RankStream] = []
+    for rank in range(MAX_STREAMS):
+        file = path / "events" / f"rank{rank}.jsonl"
+        if rank and not is_plain_file(file):
+            break
+        try:
+            streams.append(read_stream(file, rank))
+        except BadEvents as bad:
+            return streams, str(bad)
+    return streams, ""
+
+
 def thin(points: Sequence[T], limit: int = MAX_POINTS) -> tuple[T, ...]:
     """At most `limit` of `points`, evenly spaced, the first and the last among them."""
     if len(points) <= limit:
@@ -107,7 +111,7 @@ def thin(points: Sequence[T], limit: int = MAX_POINTS) -> tuple[T, ...]:
     return tuple(points[round(i * stride)] for i in range(limit))
 
 
-def _steady_steps(streams: Sequence[RankStream]) -> tuple[tuple[float, ...], int]:
+def steady_steps(streams: Sequence[RankStream]) -> tuple[tuple[float, ...], int]:
     """(steady step times, each of its slowest rank; how many steps came before)."""
     if not streams or not streams[0].step_s:
         return (), 0

@@ -9,6 +9,15 @@ from suite.errors import UsageProblem
 LATEST = Path("results") / "latest"
 
 
+def is_text(name: str) -> bool:
+    """A report can hold the name: it is UTF-8, which a file system does not ask for."""
+    try:
+        name.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def existing_folder(path: Path) -> Path:
     """`path`, or the folder of a file named in it. Raises UsageProblem where there is none."""
     folder = path.parent if path.is_file() else path
@@ -36,7 +45,7 @@ def plan_folders(path: Path) -> tuple[Path, ...]:
     """The plan folders that `path` names: all of a session, itself, or the one that a run belongs to."""
     folder = existing_folder(path)
     if is_session(folder):
-        folders = tuple(sorted(plan.parent for plan in folder.glob("*/plan.json")))
+        folders = tuple(sorted(plan.parent for plan in folder.glob("*/plan.json") if is_text(plan.parent.name)))
         if not folders:
             raise UsageProblem(f"{path}: no plan of this session has started, so there is nothing to judge")
         return folders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Protocol
@@ -12,12 +12,16 @@ from typing import Protocol
 import pytest
 
 from reports import facts
+from reports.benchmark_session import BenchmarkSession, plan_of
 from reports.escape import for_terminal
 from reports.gather import CONTROLLER
 from reports.reporter import Reporter
 from suite.errors import UsageProblem
 from suite.plan import Plan
+from suite.result import Result
 from suite.session import SESSION
+
+SUITE = Path(__file__).parents[1] / "suite"
 
 HANDED_OVER = "trainmark_reports"
 """Key of workeroutput under which a worker hands over what it could not write."""
@@ -37,6 +41,8 @@ class _Node(Protocol):
 def pytest_configure(config: pytest.Config) -> None:
     """Listen before anybody announces; whether there is a session is asked when it matters."""
     config.pluginmanager.register(ReportsPlugin(config), "trainmark-reports")
+    if BenchmarkSession.serves(config):
+        config.pluginmanager.register(BenchmarkSession(config), "trainmark-benchmark-rounds")
 
 
 class ReportsPlugin:
@@ -98,7 +104,7 @@ class ReportsPlugin:
         # Every worker collects the same; the first speaks for all.
         if self.reporter is None or self.worker not in (CONTROLLER, "gw0"):
             return
-        plans = [plan.model_dump(mode="json") for item in session.items if (plan := _plan_of(item)) is not None]
+        plans = [plan.model_dump(mode="json") for item in session.items if (plan := plan_of(item)) is not None]
         if plans:
             self.reporter.announce({"kind": "selected", "plans": plans})
         if self.controls:
@@ -110,7 +116,7 @@ class ReportsPlugin:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Settle a plan whose test failed outside of its run and its verdict: pytest's red must be red here too."""
         report = yield
-        plan = _plan_of(item)
+        plan = plan_of(item)
         if self.reporter is not None and plan is not None and report.failed and call.excinfo is not None:
             status = self.reporter.outcomes.get(plan.id)
             if status in (None, "", "passed"):
@@ -169,6 +175,7 @@ class ReportsPlugin:
         if gathered is None:
             return
         lines = [*table(gathered.report.results).splitlines(), ""] if gathered.report.results else []
+        lines += self._published(self.reporter, gathered.report.results)
         lines.append(f"{summary(gathered.report.results)}; reports: {self.reporter.folder}")
         problems = dict.fromkeys([*self.reporter.problems, *gathered.problems])
         lines += [f"report problem: {' '.join(problem.split())}" for problem in problems]
@@ -176,6 +183,20 @@ class ReportsPlugin:
         encoding = getattr(terminalreporter._tw._file, "encoding", None) or "ascii"
         for line in lines:
             terminalreporter.write_line(for_terminal(line, encoding))
+
+    def _published(self, reporter: Reporter, results: Sequence[Result]) -> list[str]:
+        """Lines of the published tables that the session has a plan of."""
+        from reports.published import in_brief, published_tables
+        from suite.catalog import load_catalog
+
+        given: Sequence[str] = getattr(self.config.option, "trainmark_vendor_path", None) or ()
+        try:
+            catalog = load_catalog(SUITE, [self.config.invocation_params.dir / path for path in given])
+            tables = published_tables(results, catalog)
+        except (UsageProblem, OSError) as problem:
+            reporter.add_problems([f"no published table: {problem}"])
+            return []
+        return in_brief(tables)
 
     @pytest.hookimpl(trylast=True)
     def pytest_unconfigure(self) -> None:
@@ -200,13 +221,6 @@ class ReportsPlugin:
             # Plain types only: anything else would end the whole session inside xdist.
             unwritten = [line.decode("utf-8") for line in reporter.unwritten]
             output[HANDED_OVER] = {"unwritten": unwritten, "problems": list(reporter.problems)}
-
-
-def _plan_of(item: pytest.Item) -> Plan | None:
-    """The plan that `item` is parametrised with; None: it is no benchmark."""
-    callspec = getattr(item, "callspec", None)
-    plan = callspec.params.get("plan") if callspec is not None else None
-    return plan if isinstance(plan, Plan) else None
 
 
 def _unforeseen(

@@ -11,7 +11,7 @@ from suite.errors import UsageProblem
 from suite.plan import Plan, Request
 from suite.selection import plans
 
-SUITE = Path(__file__).resolve().parents[1] / "suite"
+SUITE = Path(__file__).parents[1] / "suite"
 
 
 def own_plans(folders: Sequence[Path], vendor_paths: Sequence[Path] = (), suite_dir: Path = SUITE) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from functools import cache
-from statistics import fmean, median, pstdev, stdev
+from statistics import fmean, median, stdev
 from typing import NamedTuple
 
-ALPHA = 0.05
+from suite.convergence import ALPHA
+
 RESAMPLES = 10_000
 SEED = 20_260_131
 EXACT_UP_TO = 50
@@ -138,62 +138,6 @@ def detectable(old: Sequence[float], new: Sequence[float]) -> float | None:
         return None
     runs = 2 / (1 / len(old) + 1 / len(new))
     return math.sqrt(15.7 * fmean(spread**2 for spread in spreads) / runs)
-
-
-def olympic_mean(values: Sequence[float]) -> float:
-    """The mean without the fastest and the slowest. Raises ValueError for less than three."""
-    if len(values) < 3:
-        raise ValueError(f"{len(values)} values: the olympic mean drops two and needs at least three")
-    return fmean(sorted(values)[1:-1])
-
-
-class Convergence(NamedTuple):
-    """Means of samples-to-target between which a set of runs agrees with its reference."""
-
-    fewest: float
-    """Below: better than luck explains."""
-    most: float
-    """Above: it learns more slowly."""
-
-
-def convergence(reference: Sequence[float], runs: int) -> Convergence:
-    """Limits for the olympic mean of `runs` runs: Student's t, 95 % on each side, the reference's own spread.
-
-    The reference is trimmed as the runs are. Raises ValueError for less than five reference runs or three runs.
-    """
-    if len(reference) < 5 or runs < 3:
-        raise ValueError(f"{len(reference)} reference runs and {runs} runs: at least five and three are needed")
-    kept, rest = sorted(reference)[1:-1], runs - 2
-    centre = fmean(kept)
-    freedom = len(kept) + rest - 2
-    slack = student_t(1 - ALPHA, freedom) * pstdev(kept) * math.sqrt(1 / len(kept) + 1 / rest)
-    return Convergence(centre - slack, centre + slack)
-
-
-@cache
-def student_t(probability: float, freedom: int) -> float:
-    """Quantile of Student's t, for probabilities from one half up."""
-    low, high = 0.0, 1e4
-    for _ in range(100):
-        middle = (low + high) / 2
-        tail = _beta_share(freedom / (freedom + middle * middle), freedom / 2, 0.5) / 2
-        low, high = (middle, high) if 1 - tail < probability else (low, middle)
-    return (low + high) / 2
-
-
-def _beta_share(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function, by its continued fraction."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - _beta_share(1 - x, b, a)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    fraction = 1.0
-    for m in range(200, 0, -1):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m - 1) * (a + b + m - 1) * x / ((a + 2 * m - 2) * (a + 2 * m - 1))
-        fraction = 1 + odd / (1 + even / fraction)
-    return front / (a * fraction)
 
 
 def middle(values: Sequence[float]) -> float:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from reports.detectable import least_change
 from reports.escape import one_line
 from suite.result import CheckResult, Result
 
 HEADERS = ("plan", "outcome", "quality", "time-to-train", "throughput", "speedup", "MFU")
+SEEN = "~"
 ABSENT = "-"
 """Stands for a number that is missing; never zero."""
 
@@ -19,6 +21,8 @@ def table(results: Sequence[Result]) -> str:
     rows = [cells_of(result) for result in results]
     lines = [tabulate(rows, headers=HEADERS, tablefmt="simple", disable_numparse=True)]
     notes = [note for result in results for note in _notes(result)]
+    if any(SEEN in cell for row in rows for cell in row[1:]):
+        notes.append(f"{SEEN}: the smallest change that so many runs of this spread can show, beside its threshold")
     return "\n".join([*lines, "", *notes] if notes else lines)
 
 
@@ -64,7 +68,9 @@ def _against(result: Result, name: str, metric: str = "") -> str:
     text = f"{_number(value)} {_short(unit)}".rstrip()
     if check is None or check.threshold is None:
         return text
-    return f"{text} {check.op} {_number(check.threshold)}{_mark(check)}"
+    least = least_change(result, check)
+    seen = f" {SEEN}{100 * least:.2g} %" if least is not None else ""
+    return f"{text} {check.op} {_number(check.threshold)}{seen}{_mark(check)}"
 
 
 def _mark(check: CheckResult) -> str:

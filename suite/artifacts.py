@@ -27,7 +27,7 @@ def artifacts(folder: Path) -> tuple[Artifact, ...]:
     for path in _files(folder):
         try:
             size = path.stat().st_size
-            found.append(Artifact(path=path.relative_to(folder).as_posix(), bytes=size, sha256=_digest(path, size)))
+            found.append(Artifact(path=path.relative_to(folder).as_posix(), bytes=size, sha256=file_digest(path)))
         except (OSError, ValueError):
             continue
     return tuple(sorted(found, key=lambda artifact: artifact.path))
@@ -52,7 +52,9 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield path
 
 
-def _digest(path: Path, size: int) -> str:
+def file_digest(path: Path) -> str:
+    """sha256 of a file; of a large one, of its ends, and it says so. Raises OSError."""
+    size = path.stat().st_size
     with path.open("rb") as file:
         if size <= WHOLE_BYTES:
             return hashlib.file_digest(file, "sha256").hexdigest()

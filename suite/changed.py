@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from suite.config_name import DEFAULT_CONFIG, parse_config_name
+from suite.digest import drivers_of
 from suite.errors import UsageProblem
 from suite.plan import Plan
 
 INERT = (
-    "*.md", "LICENSE", "docs/*", "tests/*", "benchmarks/*", "tools/*", ".github/*", ".ci/*", ".gitignore",
+    "*.md", "LICENSE", "docs/*", "mkdocs.yml", "tests/*", "benchmarks/*", "tools/*", ".github/*", ".ci/*", ".gitignore",
     ".pre-commit-config.yaml", "Jenkinsfile", "suite/schemas/*", "suite/conformance/*", "fixtures/sites/*",
 )  # fmt: skip
 """Globs of what no plan reads or runs. Whatever is not known here counts as the harness: rather once too often."""
@@ -28,12 +29,16 @@ class Reach:
     vendor: str = ANY
     machine: str = ANY
     topology: str = ANY
+    driver: str = ANY
+    """A folder of suite/drivers."""
 
     def holds(self, plan: Plan) -> bool:
         """The path is part of `plan`, or of the base that its speedup is measured against."""
         return any(self._names(one) for one in (plan, plan.base) if one is not None)
 
     def _names(self, plan: Plan) -> bool:
+        if self.driver not in (ANY, *drivers_of(plan.framework, script=plan.script is not None)):
+            return False
         return all(
             wanted in (ANY, found)
             for wanted, found in (
@@ -73,7 +78,7 @@ def _reach(path: str) -> Reach | None:
         case ["suite", "cases", model, _]:
             return Reach(model=model)
         case ["suite", "drivers", framework, _, *_]:
-            return Reach(framework=framework)
+            return Reach(driver=framework)
         case ["suite", "vendors", vendor, *inside]:
             return _vendor_reach(vendor, inside)
         case ["baselines", vendor, _, *_]:

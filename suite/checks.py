@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from suite.convergence_checks import convergence_checks
 from suite.errors import UsageProblem
 from suite.expression import ExpressionProblem, evaluate
 from suite.layers import Layers
@@ -50,6 +51,7 @@ def fixed_checks(
     samples_unit: str,
     evidence: Evidence,
     has_base: bool,
+    repeat: int = 1,
 ) -> tuple[Check, ...]:
     """Every check in the order of judging. Raises UsageProblem for a `[[check]]` whose value has none."""
     checks = [_quality(quality, quality_origin), _time_to_train(layers)] if mode == "converge" else []
@@ -60,6 +62,7 @@ def fixed_checks(
     checks += [_declared(name, layers) for name in names if name in layers.thresholds]
     if topology.world_size > 1:
         checks.append(_IN_SYNC.model_copy(update={"required": evidence != "log"}))
+    checks += convergence_checks(layers, topology, repeat, samples_unit) if mode == "converge" else []
     return (*checks, _LEDGER, *(_own(spec, origin, layers, topology) for spec, origin in layers.checks.values()))
 
 

@@ -54,13 +54,20 @@ def check_files(run_dir: Path, streams: int) -> None:
         raise BadEvents(f"events/{name}: no rank of this run, which has {streams}")
 
 
-def check_against(first: RankStream, stream: RankStream) -> None:
-    """A further rank agrees with rank 0 about the run and its windows. Raises BadEvents."""
+def check_against(first: RankStream, stream: RankStream, *, logged: bool = False) -> None:
+    """A further rank agrees with rank 0 about the run and its windows; `logged`: only rank 0's log tells any.
+
+    Raises BadEvents.
+    """
     for key in ("run", "world_size"):
         if stream.header.data.get(key) != first.header.data.get(key):
             raise stream.header.bad(
                 f"{key} is {shown(stream.header.data.get(key))}, on rank 0 {shown(first.header.data.get(key))}"
             )
+    if logged:
+        if stream.windows:
+            raise BadEvents(f"events/rank{stream.rank}.jsonl: steps on this rank, though rank 0's log tells them all")
+        return
     ours, theirs = ([(w.first, w.count) for w in s.windows] for s in (stream, first))
     if ours == theirs:
         return
@@ -145,7 +152,7 @@ def _check_batch(plan: Plan, stream: RankStream, start: Event, window_samples: S
     sizes = [plan.params.get(key, 1) for key in ("train_batch_size", "gradient_accumulation_steps")]
     if "train_batch_size" in plan.params and all(isinstance(size, int) for size in sizes):
         # Model parallelism trains fewer samples a step than data parallelism over all devices, never more.
-        largest = int(sizes[0]) * int(sizes[1]) * plan.world_size  # type: ignore[arg-type]
+        largest = int(sizes[0]) * int(sizes[1]) * plan.data_ranks  # type: ignore[arg-type]
         if batch > largest:
             raise start.bad(f"global_batch is {batch}, the plan has {largest}")
     for window, samples in zip(stream.windows, window_samples):

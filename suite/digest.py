@@ -15,6 +15,7 @@ from suite.plan import Plan
 
 _WORDS_ONLY = frozenset(
     {"title", "check", "limit", "deadlines", "estimate_s", "mutable", "source", "licence", "prepare"}
+    | {"table", "requality_within", "reference_points"}
 )
 """Keys of a case's TOML that judge, budget or explain: none of them changes what is trained or how it is timed."""
 
@@ -52,17 +53,24 @@ def data_digest(case: CaseFolder, preset: str) -> str:
 
 def measurement_version(case: CaseFolder, suite_dir: Path) -> str:
     """`case:1 driver/pytorch:1`; a framework without a driver of ours has only the first part. Raises UsageProblem."""
-    own = f"case:{case.spec.measurement_version}"
-    folder = suite_dir / "drivers" / case.framework
-    if not folder.is_dir():
-        return own
-    path = folder / "VERSION"
-    text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
-    if not text.isascii() or not text.isdigit():
-        raise UsageProblem(
-            f"suite/drivers/{case.framework}/VERSION: {text!r} is not an integer; write the driver's version"
-        )
-    return f"{own} driver/{case.framework}:{int(text)}"
+    words = [f"case:{case.spec.measurement_version}"]
+    for driver in drivers_of(case.framework, script=case.spec.is_script):
+        folder = suite_dir / "drivers" / driver
+        if not folder.is_dir():
+            continue
+        path = folder / "VERSION"
+        text = path.read_text(encoding="utf-8", errors="replace").strip() if path.is_file() else ""
+        if not text.isascii() or not text.isdigit():
+            raise UsageProblem(
+                f"suite/drivers/{driver}/VERSION: {text!r} is not an integer; write the driver's version"
+            )
+        words.append(f"driver/{driver}:{int(text)}")
+    return " ".join(words)
+
+
+def drivers_of(framework: str, *, script: bool) -> tuple[str, ...]:
+    """The folders of suite/drivers whose code tells how a case is timed: a callback shares PyTorch's clocks."""
+    return ("scripts", "pytorch") if script else (framework,)
 
 
 def comparability_key(plan: Plan, environment: Mapping[str, object]) -> str:
@@ -91,12 +99,12 @@ class Digests:
     def case(self, case: CaseFolder) -> str:
         """Code and TOML of the case and of the drivers that serve it."""
         suffixes = (".py", ".toml")
-        framework = self._drivers / case.framework
-        if framework not in self._known:
+        drivers = [self._drivers / name for name in drivers_of(case.framework, script=case.spec.is_script)]
+        if (key := tuple(drivers)) not in self._known:
             shared = {path.name: _content(path) for path in sorted(self._drivers.glob("*.py"))}
-            self._known[framework] = digest([shared, code_digest([framework], suffixes)])
+            self._known[key] = digest([shared, code_digest(drivers, suffixes)])
         if case.path not in self._known:
-            self._known[case.path] = digest([code_digest([case.path], suffixes), self._known[framework]])
+            self._known[case.path] = digest([code_digest([case.path], suffixes), self._known[key]])
         return self._known[case.path]
 
     def data(self, case: CaseFolder, preset: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import stat
 from array import array
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,7 @@ NAMES = frozenset(
     (
         *("header", "init_start", "init_stop", "run_start", "epoch_start", "epoch_stop", "steps", "run_stop"),
         *("eval_start", "eval_stop", "eval_result", "checkpoint_start", "checkpoint_stop", "memory", "checksum"),
-        *("heartbeat", "warning"),
+        *("heartbeat", "warning", "finding", "capability"),
     )
 )
 """Every event of schema 1."""
@@ -143,6 +144,18 @@ def read_events(path: Path) -> Iterator[Event]:
                 yield event
     except OSError as problem:
         raise BadEvents(f"{where}:{number + 1}: {problem.strerror}") from None
+
+
+def has_begun(path: Path) -> bool:
+    """Whether there is anything to read: a whole line, be it good or bad, or something else in the file's place."""
+    if not is_plain_file(path):
+        return os.path.lexists(path)
+    try:
+        with path.open("rb") as file:
+            line = file.readline(MAX_LINE + 1)
+    except OSError:
+        return True
+    return line.endswith(b"\n") or len(line) > MAX_LINE
 
 
 def _lines(file: BinaryIO, where: str) -> Iterator[bytes]:

@@ -15,6 +15,8 @@ FORMULAS: dict[str, str] = {
     "lora": "4 N frozen + 6 N trained + 12 L H Q T a token; frozen weights need no weight gradient",
     "convolution": "3 x the forward FLOP of one image (2 FLOP a multiply-accumulate)",
     "counted": "3 x the forward FLOP counted for this model's own shapes",
+    "counted_lora": "forward pass, activation gradients and the adapters' weight gradients, counted for own shapes",
+    "products": "forward and backward FLOP of every product that this model really computes, and of no other",
 }
 """Every formula's name as it stands in run_start's `flops_formula`, and what it counts."""
 

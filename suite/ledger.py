@@ -31,16 +31,21 @@ class Span:
     """Index of the window, of a span of steps."""
 
 
-def make_ledger(stream: RankStream, steady: Steady, harness: Mapping[str, float]) -> dict[str, float]:
+def make_ledger(
+    stream: RankStream, steady: Steady, harness: Mapping[str, float], *, logged: bool = False
+) -> dict[str, float]:
     """Seconds by phase, with `wall_s` and `unaccounted_s`; a phase that did not happen is absent, not zero.
 
     Rank 0's part runs from its header to run_stop. Precedence: evaluation, checkpoint, steps, init, data. `init` is
     all from the header to init_stop; opening the data after run_start is `data_wait`; the closing checksum, which
     copies the model off the device, is `checkpoint`. The steps split into data_wait, compile (what the first step
-    takes above the steady median), warmup (other steps before the steady state) and train.
+    takes above the steady median), warmup (other steps before the steady state) and train. `logged`: nothing says when
+    a script saves; what follows its last step, but for evaluations, counts as that.
     """
     begin, end = stream.header.t, stream.header.t + stream.span_s
     spans = _spans(stream, end)
+    if logged and stream.windows:
+        spans.append(Span(max(span.stop for span in spans), end, 6, "checkpoint"))
     seconds: dict[str, float] = {}
     for name, value in harness.items():
         if name in HARNESS_PHASES:

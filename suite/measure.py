@@ -18,7 +18,7 @@ from suite.consistency import (
 )
 from suite.contamination import contamination
 from suite.curve import points, thinned
-from suite.events import BadEvents, finite
+from suite.events import BadEvents, finite, has_begun
 from suite.harness_log import HarnessLog, bad_exit, read_harness, read_object
 from suite.ledger import make_ledger
 from suite.log_tail import log_tail
@@ -27,6 +27,7 @@ from suite.outcome import Outcome
 from suite.plan import Plan, Quality
 from suite.rank_stream import RankStream, read_stream
 from suite.rank_totals import RankTotals
+from suite.requality import add_requality
 from suite.run_facts import environment_of
 from suite.run_metrics import run_metrics
 from suite.steady import Steady, find_steady
@@ -96,7 +97,7 @@ def _numbers(
     first, steady, totals = reading.first, reading.steady, reading.totals
     if first is None or steady is None:
         return {}
-    ledger = make_ledger(first, steady, harness.phases)
+    ledger = make_ledger(first, steady, harness.phases, logged=plan.evidence == "log")
     fields: dict[str, object] = {"ledger": ledger, "losses": thinned(first.losses), "notes": tuple(first.warnings[:20])}
     try:
         curve = points(plan, first)
@@ -107,6 +108,7 @@ def _numbers(
         return fields
     try:
         metrics, missing, facts = run_metrics(plan, run_dir, first, totals, ledger, curve)
+        add_requality(plan, run_dir, curve, metrics, missing)
     except BadEvents as bad:
         return {**fields, "problem": Outcome(status="failed", category="invalid_measurement", reason=str(bad))}
     if metrics.get("mfu", 0.0) > 1.0:
@@ -120,7 +122,7 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
     """Read every stream into `reading`. Raises BadEvents or _Lost at the first thing that is wrong."""
     lost = _seen_by_harness(plan, run_dir, harness)
     events = run_dir / "events"
-    if lost is not None and not events.is_dir():
+    if lost is not None and not has_begun(events / "rank0.jsonl"):
         raise _Lost(lost)
     reading.first = first = read_stream(events / "rank0.jsonl", 0)
     reading.steady = find_steady(first.step_s)
@@ -130,6 +132,7 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
     check_files(run_dir, streams)
     check_clock(first)
     totals = RankTotals(steady=reading.steady)
+    logged = plan.evidence == "log"
     troubles = [_trouble(first, run_dir)]
     totals.add(first)
     for rank in range(1, streams):
@@ -138,9 +141,12 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
         troubles.append(trouble)
         # A rank that gave up early has fewer windows; that it gave up is the finding.
         if not any(troubles):
-            check_against(first, stream)
+            check_against(first, stream, logged=logged)
             check_marks(plan, stream)
-            totals.add(stream)
+            if logged:
+                totals.add_facts(stream)
+            else:
+                totals.add(stream)
     worst = [trouble for trouble in troubles if trouble is not None]
     if worst:
         raise _Lost(min(worst, key=lambda outcome: outcome.category != "nonfinite_loss"))
@@ -176,7 +182,7 @@ def _seen_by_harness(plan: Plan, run_dir: Path, harness: HarnessLog) -> Outcome 
     if ended is None:
         reason = "harness.jsonl does not say how the run ended: the harness was lost before it could"
         return _with_tail(Outcome(status="error", category="worker_lost", reason=reason), run_dir)
-    found = bad_exit(run_dir, plan.world_size) if plan.evidence == "driver" else None
+    found = bad_exit(run_dir, plan.world_size) if plan.evidence == "driver" or plan.script else None
     if found is None:
         return None
     rank, reason = found

@@ -35,7 +35,20 @@ METRICS: Mapping[str, Metric] = _declare(
     ("throughput_core", "samples/s", "higher", "throughput_train without the time spent waiting for data"),
     ("tokens_per_s", "tokens/s", "higher", "real tokens of all ranks, timed as throughput_train"),
     ("epoch_time_s", "s", "lower", "median duration of a whole epoch, evaluations included"),
+    (
+        "step_time_s",
+        "s",
+        "lower",
+        "mean step of the whole run, warm-up, compilation and waits for data included, each on its slowest rank",
+    ),
     ("step_time_median_s", "s", "lower", "median steady step, each step timed on its slowest rank"),
+    (
+        "step_time_stated_s",
+        "s",
+        "lower",
+        "step time in the log's own words: median of the steady steps' timings, else the mean of the finished bar",
+    ),
+    ("train_runtime_s", "s", "lower", "length of training in the script's own words"),
     ("step_time_p95_s", "s", "lower", "95th percentile of the same"),
     ("step_time_p99_s", "s", "lower", "99th percentile of the same"),
     ("step_time_max_s", "s", "lower", "slowest steady step"),
@@ -54,11 +67,17 @@ METRICS: Mapping[str, Metric] = _declare(
     ("energy_j", "J", "lower", "energy of all devices while training; throughput: in the steady steps"),
     ("energy_per_sample_j", "J", "lower", "energy_j over the samples trained in that time"),
     ("gpu_utilisation_mean", "%", "higher", "mean utilisation of the devices in the same time"),
+    ("samples_to_target", "samples", "lower", "samples of all ranks up to the first evaluation that meets the target"),
     ("samples_trained", "samples", "lower", "samples of all ranks, earlier segments of a resumed run included"),
     ("steps", "steps", "lower", "optimizer steps, earlier segments included"),
+    ("optimizer_steps", "steps", "lower", "steps that changed the model: none that the loss scaler skipped"),
+    ("global_batch", "samples", "lower", "samples of one optimizer step over all ranks and micro-batches"),
+    ("trainable_parameters", "", "lower", "parameters that the optimizer may change, as rank 0 counted them"),
     ("skipped_steps", "steps", "lower", "steps that the loss scaler skipped, on rank 0"),
     ("epochs", "epochs", "lower", "epochs begun"),
     ("quality_best", "", "higher", "best evaluation of the case's own metric"),
+    ("requality", "", "higher", "last evaluation of the run, made again from its final checkpoint by our own code"),
+    ("requality_gap", "", "lower", "how far that is from what the run said"),
     ("ranks_in_sync", "", "higher", "1 if all replicas ended with equal parameters, 0 if not"),
     ("speedup", "x", "higher", "the case's speedup metric over its base's"),
     ("efficiency", "", "higher", "speedup over the ratio of device counts"),
@@ -74,6 +93,9 @@ def metric_of(plan: Plan, name: str) -> Metric:
         description = f"{meaning} evaluation of {quality.metric}"
         return Metric(name=name, unit=quality.unit, better=quality.better, description=description)
     known = METRICS.get(name)
+    if known is not None and name in ("requality", "requality_gap"):
+        better = quality.better if name == "requality" else known.better
+        return Metric(name=name, unit=quality.unit, better=better, description=known.description)
     if known is None:
         return Metric(name=name, unit="", better="higher", description="declared by the case")
     if known.unit == "samples/s":

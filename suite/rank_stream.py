@@ -52,6 +52,8 @@ class RankStream:
     step_s: array[float] = field(default_factory=lambda: array("d"))
     data_s: array[float] = field(default_factory=lambda: array("d"))
     losses: list[tuple[int, float]] = field(default_factory=list)
+    stated: list[tuple[int, float]] = field(default_factory=list)
+    """Step times that a log states, each with the last step of its window."""
     marks: list[Event] = field(default_factory=list)
     """Everything but windows, heartbeats and warnings, in order."""
     warnings: list[str] = field(default_factory=list)
@@ -139,6 +141,7 @@ def _add_window(stream: RankStream, event: Event) -> None:
     stream.windows.append(window)
     stream.step_s.extend(steps)
     stream.data_s.extend(waits or array("d", bytes(8 * count)))
+    stream.stated.extend((window.last, seconds) for seconds in event.series("stated_s"))
     _add_losses(stream, window, event)
 
 

@@ -50,9 +50,10 @@ class RankTotals:
         self.works.append(_steady_work(stream, first))
         if first < stream.steps:
             self.medians.append(median(stream.step_s[first:]))
-        self._add_facts(stream)
+        self.add_facts(stream)
 
-    def _add_facts(self, stream: RankStream) -> None:
+    def add_facts(self, stream: RankStream) -> None:
+        """Take in where a rank ran and what it says of its parameters; of a log, that is all it can say."""
         host = stream.header.text("host")
         if host not in self.hosts:
             self.hosts.append(host)

@@ -33,8 +33,11 @@ def percentile(ordered: Sequence[float], q: float) -> float:
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
 
 
-def steady_metrics(totals: RankTotals) -> tuple[Numbers, Reasons]:
-    """Every metric of STEADY, or why it is missing."""
+def steady_metrics(totals: RankTotals, *, timed: bool = True) -> tuple[Numbers, Reasons]:
+    """Every metric of STEADY, or why it is missing; not `timed`: nobody waited for the devices at a window's end."""
+    if not timed:
+        reason = "a log shows when lines were printed, not when the devices had done their work"
+        return {}, {name: Missing(category="not_observable", reason=reason) for name in STEADY}
     steady = totals.steady
     if steady.reason:
         return {}, {name: Missing(category="no_steady_state", reason=steady.reason) for name in STEADY}

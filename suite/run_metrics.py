@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 from suite.curve import best, first_met
+from suite.events import finite
 from suite.ledger import unaccounted_over
 from suite.measurement import Missing, Point
 from suite.metrics import METRICS
@@ -29,10 +30,12 @@ def run_metrics(
     curve: Sequence[Point],
 ) -> tuple[Numbers, Reasons, dict[str, object]]:
     """(numbers, reasons for the missing ones, facts behind the numbers). `speedup` and `efficiency` need a base."""
-    numbers, missing = steady_metrics(totals)
+    numbers, missing = steady_metrics(totals, timed=plan.evidence != "log")
     facts: dict[str, object] = {}
     _add_quality(plan, first, curve, numbers, missing)
     _add_counts(first, totals, curve, numbers)
+    _add_setup(first, numbers, missing)
+    _add_stated(first, totals, numbers)
     _add_whole(first, totals, numbers)
     _add_utilisation(plan, first, numbers, missing, facts)
     _add_devices(plan, run_dir, first, totals, numbers, facts)
@@ -63,7 +66,7 @@ def _add_quality(plan: Plan, first: RankStream, curve: Sequence[Point], numbers:
     name = plan.quality.metric
     if plan.mode == "throughput":
         reason = "quality is not judged in mode throughput"
-        for metric in (name, "quality_best", "time_to_train_s", "time_to_train_resolution_s"):
+        for metric in (name, "quality_best", "time_to_train_s", "time_to_train_resolution_s", "samples_to_target"):
             missing[metric] = Missing(category="not_observable", reason=reason)
         return
     last = curve[-1].value if curve else None
@@ -77,11 +80,12 @@ def _add_quality(plan: Plan, first: RankStream, curve: Sequence[Point], numbers:
     met = first_met(plan.quality, curve)
     if met is not None:
         numbers["time_to_train_s"] = curve[met].t
+        numbers["samples_to_target"] = float(curve[met].samples)
         numbers["time_to_train_resolution_s"] = curve[met].t - (curve[met - 1].t if met else _active(first))
         return
     stop = first.stop.text("reason") if first.stop else ""
     reason = f"the target {plan.quality.target} was not reached; training ended by {stop or 'itself'}"
-    for metric in ("time_to_train_s", "time_to_train_resolution_s"):
+    for metric in ("time_to_train_s", "time_to_train_resolution_s", "samples_to_target"):
         missing[metric] = Missing(category="not_measured", reason=reason)
 
 
@@ -103,12 +107,39 @@ def _add_counts(first: RankStream, totals: RankTotals, curve: Sequence[Point], n
     numbers["samples_trained"] = float(total + before)
     numbers["steps"] = float(first.windows[-1].last)
     numbers["skipped_steps"] = float(sum(window.skipped for window in first.windows))
+    numbers["step_time_s"] = fmean(totals.slowest)
     if epochs := first.all("epoch_start"):
         numbers["epochs"] = float(len(epochs))
     stops = {mark.count("epoch"): mark.t for mark in first.all("epoch_stop")}
     times = [stops[epoch] - mark.t for mark in epochs if (epoch := mark.count("epoch")) in stops]
     if times and min(times) > 0:
         numbers["epoch_time_s"] = median(times)
+
+
+def _add_setup(first: RankStream, numbers: Numbers, missing: Reasons) -> None:
+    """What the run said of itself before its first step, and the steps that counted."""
+    ready, start = first.first("init_stop"), first.first("run_start")
+    if ready is not None and ready.has("trainable"):
+        numbers["trainable_parameters"] = float(ready.count("trainable"))
+    if start is not None and start.has("global_batch"):
+        numbers["global_batch"] = float(start.count("global_batch"))
+    resumed = start is not None and start.has("resumed_from_step") and start.count("resumed_from_step") > 0
+    if resumed and effective_dtype(first.header.table("precision")) == "fp16":
+        reason = "the run was resumed, and what the loss scaler skipped before that is not in its events"
+        missing["optimizer_steps"] = Missing(category="not_observable", reason=reason)
+    else:
+        numbers["optimizer_steps"] = numbers["steps"] - numbers["skipped_steps"]
+
+
+def _add_stated(first: RankStream, totals: RankTotals, numbers: Numbers) -> None:
+    """What the log of a script says of its own times. NeMo times its steps, tqdm and the Trainer the whole."""
+    told = first.stop.table("stated") if first.stop is not None else {}
+    steady = math.inf if totals.steady.reason or not first.windows else first.windows[0].first + totals.steady.first
+    timings = [seconds for step, seconds in first.stated if step >= steady]
+    step_s = median(timings) if timings else None if first.stated else finite(told.get("step_s"))
+    for name, value in (("step_time_stated_s", step_s), ("train_runtime_s", finite(told.get("train_runtime_s")))):
+        if value is not None:
+            numbers[name] = value
 
 
 def _add_whole(first: RankStream, totals: RankTotals, numbers: Numbers) -> None:

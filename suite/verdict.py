@@ -9,6 +9,7 @@ from statistics import median
 from suite.artifacts import artifacts
 from suite.baseline import FoundBase, find_base
 from suite.checking import Evidence, devices_ratio, judge_check, speedups
+from suite.conformance_findings import is_conformance, measure_findings, with_remark
 from suite.digest import comparability_key
 from suite.errors import UsageProblem
 from suite.harness_log import HarnessLog, read_harness
@@ -17,6 +18,7 @@ from suite.measurement import Measurement
 from suite.metrics import metric_of
 from suite.outcome import PASSED, Outcome
 from suite.plan import Plan
+from suite.requality import with_requality
 from suite.result import CheckResult, MetricResult, Result, RunResult
 from suite.run_folders import newest_attempts
 
@@ -27,6 +29,8 @@ CATEGORY = {
     "speedup": "speedup",
     "ranks_in_sync": "ranks_diverged",
     "ledger": "invalid_measurement",
+    "requality": "invalid_measurement",
+    "too_good": "too_good",
 }
 """Category of a failed check by its name; any other is a declared fact that does not hold: `check`."""
 
@@ -43,13 +47,14 @@ def judge_folder(folder: Path, *, baselines: Sequence[Path] = ()) -> Result:
     Whatever the run folders hold, a Result with the plan's checks comes out. Raises UsageProblem only where `folder`
     has no readable plan.json, for then there is nothing to judge.
     """
-    plan = _read_plan(folder)
+    plan = with_requality(_read_plan(folder), folder)
     log = read_harness(folder)
-    runs = tuple(measure(plan, path) for path in newest_attempts(folder))
+    measured = measure_findings if is_conformance(plan) else measure
+    runs = tuple(measured(plan, path) for path in newest_attempts(folder))
     base = find_base(plan, folder, log, baselines)
     problem = _settled(plan, log, runs)
     evidence = Evidence(plan=plan, runs=runs, base=base, lost=_said(problem) if problem else "")
-    checks = tuple(judge_check(check, evidence) for check in plan.checks)
+    checks = tuple(with_remark(judge_check(check, evidence), runs) for check in plan.checks)
     outcome = problem or _decide(plan, checks)
     return _result(evidence, outcome, checks, folder)
 

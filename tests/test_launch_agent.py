@@ -149,6 +149,21 @@ def test_stacks_are_asked_of_those_who_can_answer(tmp_path: Path) -> None:
     assert len(agent.hear("ended")["killed"]) == 2  # the launcher, which does not catch SIGUSR1, lived until here
 
 
+def test_a_schedulers_notice_to_the_agent_itself_asks_the_ranks_to_save(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(
+        "import signal, time\nsignal.signal(signal.SIGUSR2, lambda *_: print('saved', flush=True))\n"
+        "print('ready', flush=True)\nwhile True: time.sleep(1)\n"
+    )
+    agent = Agent(tmp_path, "import subprocess, sys; subprocess.Popen([sys.executable, 'train.py']).wait()")
+    agent.logged("ready")
+    for number in (signal.SIGUSR1, signal.SIGUSR2):
+        agent.process.send_signal(number)
+    agent.logged("saved")
+    assert agent.process.poll() is None
+    agent.send(do="end")
+    agent.hear("ended")
+
+
 def test_a_launcher_that_does_not_exist_is_a_sentence(tmp_path: Path) -> None:
     agent = Agent(tmp_path, "", argv=["/nowhere/torchrun"])
     assert agent.hear("error")["text"] == "cannot start /nowhere/torchrun: No such file or directory"

@@ -24,7 +24,11 @@ FORBIDDEN_IMPORTS = {
 }
 FRAMEWORKS = {"torch", "tensorflow", "paddle", "jax", "numpy", "h5py", "tokenizers"}
 
-ON_EVERY_NODE = ("fixtures/agent.py", "fixtures/node/*.py", "suite/drivers/events.py", "suite/drivers/rank.py")
+ON_EVERY_NODE = (
+    *("fixtures/agent.py", "fixtures/node/*.py", "suite/drivers/events.py", "suite/drivers/rank.py"),
+    *("suite/drivers/scripts/adapters/*.py", "suite/drivers/scripts/invocation.py"),
+    "suite/drivers/scripts/with_log.py",
+)
 
 LONGEST_FILE = 450
 LONGEST_FUNCTION = 70

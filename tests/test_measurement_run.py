@@ -398,7 +398,7 @@ def test_one_stream_may_drive_several_devices(tmp_path: Path) -> None:
     lines = read_lines(path)
     lines[0]["devices"] = 2
     write_lines(path, lines)
-    log = plan.model_copy(update={"evidence": "log"})
+    log = plan.model_copy(update={"evidence": "callback"})
     run = measure(log, folder)
     assert run.problem is None
     assert run.metrics["throughput_train"] == pytest.approx(80, rel=0.01)

@@ -63,6 +63,7 @@ ACME = ALL - {"toy, cpu"}
         ("pyproject.toml", ALL),
         ("something/new", ALL),
         ("docs/ci/Jenkinsfile", set()),
+        ("mkdocs.yml", set()),
         ("tests/test_toy.py", set()),
     ],
 )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reports import statistics
+from suite.convergence import convergence, olympic_mean, student_t
 
 FEW = st.lists(st.sampled_from([1.0, 2.0, 2.5, 3.0, 7.0]), min_size=1, max_size=5)
 
@@ -69,22 +70,22 @@ def test_the_bootstrap_brackets_the_ratio_and_forgets_the_order() -> None:
     ("probability", "freedom", "t"), [(0.95, 9, 1.8331), (0.975, 10, 2.2281), (0.95, 1, 6.3138), (0.95, 30, 1.6973)]
 )
 def test_students_t(probability: float, freedom: int, t: float) -> None:
-    assert statistics.student_t(probability, freedom) == pytest.approx(t, abs=2e-4)
+    assert student_t(probability, freedom) == pytest.approx(t, abs=2e-4)
 
 
 def test_reference_convergence_points_bound_both_sides() -> None:
     """The worked example of MLPerf's rules: ten references, a set of five runs, 15.21 epochs at least."""
-    limits = statistics.convergence([16, 14, 16, 17, 16, 16, 15, 16, 15, 16], 5)
+    limits = convergence([16, 14, 16, 17, 16, 16, 15, 16, 15, 16], 5)
     assert limits.fewest == pytest.approx(15.21, abs=0.005)
     assert limits.most == pytest.approx(2 * 15.75 - 15.21, abs=0.01)
     with pytest.raises(ValueError, match="at least five"):
-        statistics.convergence([16, 15], 5)
+        convergence([16, 15], 5)
 
 
 def test_olympic_mean_drops_one_on_each_side() -> None:
-    assert statistics.olympic_mean([1.0, 2.0, 3.0, 100.0]) == 2.5
+    assert olympic_mean([1.0, 2.0, 3.0, 100.0]) == 2.5
     with pytest.raises(ValueError, match="at least three"):
-        statistics.olympic_mean([1.0, 2.0])
+        olympic_mean([1.0, 2.0])
 
 
 def test_what_can_be_detected_follows_spread_and_runs() -> None:

@@ -84,7 +84,7 @@ def test_plain_lines_every_ten_seconds_and_at_evaluations(plan: Plan) -> None:
     live.event(0, {"event": "eval_result", "step": 6, "samples": 48, "metrics": {"accuracy": 0.65}, "met": False})
     assert screen.lines[-1] == f"{plan.id} r1: evaluated at step 6, accuracy 0.65 (target >= 0.7)"
     live.end(PASSED)
-    assert screen.lines[-1] == f"{plan.id} r1 passed after 11 s, accuracy 0.65 (target >= 0.7) at step 6"
+    assert screen.lines[-1] == f"{plan.id} r1 ended after 11 s, accuracy 0.65 (target >= 0.7) at step 6"
     assert screen.rewritten == []
 
 
@@ -149,7 +149,7 @@ def test_progress_of_a_session(tmp_path: Path) -> None:
     loud = checkout.pytest("suite", "-k", "1x1", "--vendor", "cpu")
     assert f"{name} r1: starting" in loud.out
     assert f"{name} r1: evaluated at step 40, accuracy 0.8125 (target >= 0.7)" in loud.out
-    assert f"{name} r1 passed after 0 s" in loud.out
+    assert f"{name} r1 ended after 0 s" in loud.out
     quiet = checkout.pytest("suite", "-k", "1x1", "--vendor", "cpu", "-q")
     assert "r1" not in quiet.out
     spread = checkout.pytest("suite", "-k", "1x1", "--vendor", "cpu", "-n", "1")

@@ -143,7 +143,7 @@ FAULTS = (
         name="train_py_missing",
         what="the case has no train.py",
         before=remove(f"{CASE}/train.py"),
-        expect="error: crash",
+        expect="error: config",
         exit=1,
         says="train.py",
     ),
