@@ -15,7 +15,7 @@ from suite.errors import UsageProblem
 from suite.layers import Layers, add_sets, add_vendor_file, fold_case, parse_sets
 from suite.plan import Check, Deadlines, DeviceSpec, Mode, Plan, Quality, Request, Script, Step, data_ranks
 from suite.rates import STEADY
-from suite.script import planned_script, template_names
+from suite.script import check_readers, planned_script, template_names
 from suite.slots import VendorCode
 from suite.toml_file import shown
 from suite.topology import Topology
@@ -280,6 +280,7 @@ def _script(layers: Layers, topology: Topology, device: DeviceSpec, origin: str)
         return None
     if "precision" not in layers.params:
         raise UsageProblem(f"{origin}: a case with a [script] needs a parameter precision; name it under [params]")
+    check_readers(layers.script, layers.evidence, origin)
     return planned_script(layers.script, template_names(layers.params, topology, on_cpu=device.type == "cpu"), origin)
 
 

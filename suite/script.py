@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from suite.drivers.scripts.adapters import ADAPTERS
 from suite.errors import UsageProblem, did_you_mean
 from suite.plan import Script, ScriptLauncher
 from suite.record import Record, Value
@@ -63,6 +64,15 @@ def planned_script(spec: ScriptSpec, names: Mapping[str, Value], origin: str) ->
         environment=_texts(spec.environment, names, f"{origin}: [script.environment]"),
         links=_texts(spec.links, names, f"{origin}: [script.links]"),
     )
+
+
+def check_readers(spec: ScriptSpec, evidence: str, origin: str) -> None:
+    """Raises UsageProblem where evidence `log` has nobody who reads it, or where an adapter has no such name."""
+    if evidence == "log" and not spec.adapters:
+        raise UsageProblem(f"{origin}: [script] adapters is empty, and evidence is log; name who reads the output")
+    for name in spec.adapters or ():
+        if name not in ADAPTERS:
+            raise UsageProblem(f"{origin}: [script] adapters: no adapter {name!r}{did_you_mean(name, ADAPTERS)}")
 
 
 def template_names(params: Mapping[str, Value], topology: Topology, *, on_cpu: bool) -> dict[str, Value]:

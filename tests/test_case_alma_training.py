@@ -227,6 +227,7 @@ def test_the_driver_measures_random_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_mini_reaches_its_target_and_runs_with_shuffled_answers_do_not(tmp_path: Path) -> None:
     target = CATALOG.case("alma", "pytorch").spec.preset["mini"].target.value
     healthy = drive(tmp_path / "healthy", params("mini", threads=1))

@@ -272,6 +272,7 @@ def test_the_driver_measures_full_on_random_tokens(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_mini_reaches_its_target_and_broken_runs_do_not(tmp_path: Path) -> None:
     values = params("mini", threads=1)
     target = CATALOG.case("gpt3", "pytorch").spec.preset["mini"].target.value

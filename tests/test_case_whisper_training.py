@@ -269,6 +269,7 @@ def test_the_driver_trains_an_epoch_of_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_mini_reaches_its_target_and_broken_runs_do_not(tmp_path: Path) -> None:
     values = params("mini", threads=1)
     target = CATALOG.case("whisper", "pytorch").spec.preset["mini"].target

@@ -39,6 +39,7 @@ PARAMS = 'precision = "fp32"\nnothing = ""\n'
 PRESETS = """
 [preset.mini.script]
 path = "script.py"
+adapters = ["tqdm"]
 [preset.mini.script.arguments]
 "--steps" = "{steps}"
 "--cpu" = "{on_cpu}"
@@ -94,7 +95,7 @@ def test_a_vendor_s_value_and_an_override_reach_the_script(tmp_path: Path) -> No
 def test_a_scope_with_a_path_begins_a_script_of_its_own(tmp_path: Path) -> None:
     plan = plan_one(suite_of(tmp_path), "1x1", "cpu", presets=("mini",))
     script = script_of(plan)
-    assert (script.path, script.launcher, script.adapters) == ("script.py", "accelerate", ())
+    assert (script.path, script.launcher, script.adapters) == ("script.py", "accelerate", ("tqdm",))
     assert script.arguments == ("--steps", "100", "--cpu")
     assert (script.options, script.environment) == ((), {})
     assert plan.evidence == "callback"
@@ -132,6 +133,7 @@ def test_ranks_of_a_log_need_not_be_in_step(tmp_path: Path) -> None:
         ('"--lr"', '"lr"', "case.toml: script.arguments"),
         ('launcher = "accelerate"', 'launcher = "mpirun"', "script.launcher = 'mpirun'"),
         ('launcher = "accelerate"', "", "[script] has no launcher; name it"),
+        ('["hf_trainer"]', '["hf_trainr"]', "adapters: no adapter 'hf_trainr' (did you mean 'hf_trainer'?)"),
         ('path = "/opt/theirs/train.py"', "", "[script] has no path; name it"),
         ('precision = "fp32"\n', "", "needs a parameter precision"),
         ('like = "mini"', 'like = "mino"', "preset.mini_log.like = 'mino': name a preset without `like` (mini)"),
@@ -147,6 +149,12 @@ def test_what_is_wrong_is_told_in_a_sentence(tmp_path: Path, old: str, new: str,
     text = case_text()
     assert old in text
     assert sentence in refusal(suite_of(tmp_path, text.replace(old, new, 1)), presets=("full",))
+
+
+def test_a_log_needs_somebody_who_reads_it(tmp_path: Path) -> None:
+    text = case_text().replace('["tqdm"]', "[]")
+    sentence = "[script] adapters is empty, and evidence is log; name who reads the output"
+    assert sentence in refusal(suite_of(tmp_path, text), presets=("mini_log",))
 
 
 def test_a_script_stands_at_the_root_or_nowhere(tmp_path: Path) -> None:

@@ -322,6 +322,7 @@ def test_strangers_code_is_not_let_into_a_step(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_glm_trains_on_two_nodes_in_containers(tmp_path: Path) -> None:
     site = tmp_path / "site.toml"
     site.write_text(

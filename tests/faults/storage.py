@@ -166,9 +166,8 @@ FAULTS = (
         name="interpreter_missing",
         what="the interpreter of the framework is not installed",
         before=replace(VENDOR, 'python = "', 'python = "/nowhere'),
-        attempts=2,
-        expect="error: provision",
+        expect="error: environment",
         exit=1,
-        says="cannot start /nowhere",
+        says="the Python of pytorch, does not exist or cannot be run; make it:",
     ),
 )

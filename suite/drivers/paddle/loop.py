@@ -1,0 +1,212 @@
+"""The training loop: windows of steps, evaluations, checkpoints, and the end, decided by all ranks together."""
+
+import contextlib
+import dataclasses
+import math
+import time
+
+import paddle
+
+from suite.drivers.events import RunProblem
+from suite.drivers.paddle import checkpoint
+from suite.drivers.paddle.assembly import global_batch
+from suite.drivers.paddle.evaluation import evaluate, meets
+from suite.drivers.paddle.feed import Feed, flops
+from suite.drivers.timing import WindowClock
+
+
+class Loop:
+    """One run from run_start to the reason of its end."""
+
+    def __init__(self, *, run, task, parts, device, precision, group, writer, pulse, runtime, progress):
+        self.run, self.params, self.task, self.parts = run, run.params, task, parts
+        self.device, self.precision, self.group = device, precision, group
+        self.writer, self.pulse, self.progress, self.runtime = writer, pulse, progress, runtime
+        self.leader = group.rank == 0
+        self.converges = run.mode == "converge"
+        self.accumulation = self.params["gradient_accumulation_steps"]
+        self.global_batch = global_batch(self.params, group.world_size)
+        self.log_freq = self.params["log_freq"]
+        self.clock = WindowClock(device)
+        self._read_plan()
+        self._losses = []
+        self._first = progress.step + 1
+        self._evaluated = -1
+
+    def _read_plan(self):
+        for key in ("train_batch_size", "gradient_accumulation_steps", "log_freq"):
+            if self.params[key] < 1:
+                raise RunProblem(f"{key} = {self.params[key]} must be at least 1: change params.{key}")
+        if self.converges:
+            self.max_samples, self.eval_every = self.params["max_samples"], self.params["eval_every_samples"]
+            self.max_steps = self.params.get("max_steps", 0) or math.inf
+            self._read_interval(self.params.get("val_check_interval", 0))
+            if self.eval_every < 1:
+                raise RunProblem(f"eval_every_samples = {self.eval_every} must be at least 1: nothing else ends a run")
+            self.progress.next_eval = self.progress.next_eval or self.eval_every
+        else:
+            self.warmup = self.params["throughput_warmup_steps"]
+            self.max_samples, self.max_steps = math.inf, self.warmup + self.params["throughput_steps"]
+
+    def _read_interval(self, interval):
+        """Evaluations every `interval` steps, where it is not 0."""
+        if interval > self.max_steps:
+            raise RunProblem(
+                f"val_check_interval = {interval} is above max_steps = {self.max_steps}: no evaluation would come"
+                " before the end; lower params.val_check_interval"
+            )
+        self.eval_every = interval * self.global_batch or self.eval_every
+
+    def train(self):
+        """Train to the end; the reason as in run_stop."""
+        feed = self._start()
+        try:
+            reason = None
+            while reason is None:
+                self._step(feed)
+                reason = self._boundary(feed)
+            feed.end()
+        finally:
+            feed.close()
+        if self.run.checkpoint.final and reason != "nonfinite_loss":
+            self._checkpoint()
+        return reason
+
+    def _start(self):
+        """run_start, then the first touch of the data."""
+        self.runtime.before_timing(self.device)
+        self.device.reset_memory_peak()
+        self.group.barrier()
+        self._began = self._saved = time.monotonic()
+        self._tell(
+            "run_start",
+            resumed_from_step=self.progress.step,
+            segment=self.progress.segment,
+            **flops(self.task),
+            global_batch=self.global_batch,
+            active_s=self.progress.active_s,
+        )
+        # The window opens before the data does: opening it is a wait for data, and the clock runs.
+        self.clock.start()
+        self.pulse.phase = "prepare"
+        feed = Feed(self.run, self.task, self.device, self.progress, self._tell)
+        self.group.barrier()  # a rank whose data opens late would be waited for by gloo, which soon gives up
+        self.pulse.phase = "train"
+        return feed
+
+    def _tell(self, event, **keys):
+        if self.leader:
+            self.writer.write(event, **keys)
+
+    def _step(self, feed):
+        """One optimizer step on `accumulation` micro-batches."""
+        total = None
+        for number in range(1, self.accumulation + 1):
+            if number > 1:
+                self.clock.fetch()
+            batch = feed.next()
+            self.clock.waited()
+            local = number < self.accumulation
+            with self.group.accumulate(self.parts.trained) if local else contextlib.nullcontext():
+                loss = self._backward(batch)
+            total = loss if total is None else total + loss
+        self.runtime.after_backward(self.device)
+        self.parts.stepper.step(self.progress.step)
+        self.runtime.after_step(self.device)
+        self.clock.stepped()
+        self._losses.append(total if self.accumulation == 1 else total / self.accumulation)
+        self.progress.step += 1
+
+    def _backward(self, batch):
+        with self.precision.autocast():
+            loss = self.task.loss(self.parts.trained, batch)
+        (loss if self.accumulation == 1 else loss / self.accumulation).backward()
+        return loss.detach()
+
+    def _boundary(self, feed):
+        """What is due after a step; the reason to end, or None. Every rank comes to the same answer."""
+        step = self.progress.step
+        # Equal on every rank without asking: exact at the last window's end, and full batches since.
+        reached = self.progress.samples + (step - self._first + 1) * self.global_batch
+        last = reached >= self.max_samples or step >= self.max_steps
+        due = self.converges and reached >= self.progress.next_eval
+        full = step - self._first + 1 >= self.log_freq or (not self.converges and step == self.warmup)
+        if not (last or due or full):
+            return None
+        nonfinite, late, save = self._close_window(feed)
+        if nonfinite:
+            return "nonfinite_loss"
+        ends = last or late
+        if self.converges and (due or ends) and self._evaluate():
+            return "target_reached"
+        if ends:
+            return "limit" if late else "max_samples" if reached >= self.max_samples else "max_steps"
+        if save:
+            self._checkpoint()
+        if due or save:
+            self.clock.start()
+        return None
+
+    def _close_window(self, feed):
+        """Write the window; (a loss is not finite, the limit is passed, a checkpoint is due) as all ranks agree."""
+        times = self.clock.close()
+        losses = paddle.stack([loss.reshape([]) for loss in self._losses]).astype("float32").numpy().tolist()
+        samples, tokens = feed.take()
+        self.writer.write(
+            "steps",
+            first=self._first,
+            count=len(losses),
+            samples=samples,
+            tokens=tokens,
+            loss=losses,
+            lr=self.parts.stepper.lr,
+            skipped=0,
+            **times,
+        )
+        bad = not all(math.isfinite(loss) for loss in losses)
+        together, *flags = self.group.sum([samples, bad, self._is_late(), self._save_due()])
+        self.progress.samples += together
+        self._first += len(losses)
+        self._losses = []
+        self.clock.fetch()  # what the loop did since the last step is no wait for data
+        return [bool(flag) for flag in flags]
+
+    def _active_s(self):
+        return self.progress.active_s + time.monotonic() - self._began
+
+    def _is_late(self):
+        return self.run.limit_s is not None and self._active_s() > self.run.limit_s
+
+    def _save_due(self):
+        every = self.run.checkpoint.every_s
+        periodic = self.leader and every > 0 and time.monotonic() - self._saved >= every
+        return self.pulse.take_save() or periodic
+
+    def _evaluate(self):
+        """Evaluate now; whether the target is met. Not twice at one step."""
+        step, samples = self.progress.step, self.progress.samples
+        if self._evaluated == step:
+            return False
+        self._evaluated = step
+        self.pulse.phase = "eval"
+        self._tell("eval_start", step=step)
+        self.group.share_statistics(self.parts.model)  # or each rank would evaluate a model of its own
+        metrics = evaluate(self.task, self.parts.model, self.precision, self.group)
+        met = meets(metrics, self.run.quality)
+        self._tell("eval_stop", step=step)
+        self._tell("eval_result", step=step, samples=samples, metrics=metrics, met=met)
+        self.progress.next_eval = (samples // self.eval_every + 1) * self.eval_every
+        self.pulse.phase = "train"
+        return met
+
+    def _checkpoint(self):
+        step = self.progress.step
+        self.pulse.phase = "checkpoint"
+        self._tell("checkpoint_start", step=step)
+        self.device.synchronize()
+        now = dataclasses.replace(self.progress, active_s=self._active_s())
+        written = checkpoint.save(self.run, self.parts.model, self.parts.stepper, now, self.group, self.device)
+        path, size = written or ("", 0)
+        self._tell("checkpoint_stop", step=step, path=path, bytes=size)
+        self._saved = time.monotonic()
+        self.pulse.phase = "train"
