@@ -285,6 +285,8 @@ def test_a_validation_of_nemo_is_told_by_the_next_progress_line() -> None:
         ([*TRAINER, bar(0, 40), bar(9, 40)], -15, "aborted", "signal", "status -15"),
         ([*TRAINER, bar(0, 40), bar(9, 40)], 0, "aborted", "exception", "ends at step 9"),
         ([*TRAINER, bar(0, 40), bar(9, 40), "Training completed. Do not"], 0, "success", "max_steps", ""),
+        ([*TRAINER, bar(40, 40), *TRAINER, bar(40, 40)], 0, "aborted", "exception", "trains a second time"),
+        ([*TRAINER, *TRAINER, bar(0, 40), bar(40, 40)], 0, "success", "max_steps", ""),
         (["hello"], 0, "aborted", "exception", "no step of training"),
         ([], 0, "aborted", "exception", "no step of training"),
         (

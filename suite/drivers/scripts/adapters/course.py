@@ -55,6 +55,7 @@ class Course:
         self._complete = True
         """The training's bar is at its end."""
         self._completed: Optional[Completed] = None
+        self._again = False
         self._stated: Dict[str, float] = {}
 
     def take(self, observation: Observation, t: float) -> List[Event]:
@@ -94,6 +95,7 @@ class Course:
             self._completed = Completed(by_limit)
         elif isinstance(observation, Begun):
             self._losses.clear()
+            self._again = self._again or (self._started and self._step > (self._known.get("resumed_step") or 0))
 
     def _fact(self, fact: Fact, t: float) -> List[Event]:
         if self._known.learn(fact):
@@ -220,6 +222,9 @@ class Course:
             return "aborted", "signal", f"the script left with status {code}"
         if code != 0:
             return "aborted", "exception", f"the script left with status {code}"
+        if self._again:
+            twice = "the script trains a second time: a run is one training, make two cases of it"
+            return "aborted", "exception", twice
         if not all(map(math.isfinite, self._losses)):
             return "aborted", "nonfinite_loss", "the last loss of the log is not finite"
         if self._step == 0:
