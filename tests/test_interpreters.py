@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,13 @@ from tests.planning_toys import CPU, make_suite, write
 from tests.run_folders import read_lines
 
 NAMED = "TRAINMARK_PYTHON_TENSORFLOW2"
+
+
+@pytest.fixture(autouse=True)
+def _nobody_named_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever runs these tests may have named interpreters of their own."""
+    for name in [name for name in os.environ if name.startswith("TRAINMARK_PYTHON_")]:
+        monkeypatch.delenv(name)
 
 
 def vendor_of(folder: Path, more: str = "") -> VendorFolder:

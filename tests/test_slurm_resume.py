@@ -108,9 +108,9 @@ def test_a_signal_has_the_driver_save_at_a_step_boundary_and_go_on_exactly(tmp_p
     params = {"params": {"dropout": 0.2, "max_samples": 12800}}
     run_json = write_run(tmp_path / "first", **params)
     with subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path / "first", env=environment(run_json)) as rank:
-        until(lambda: (tmp_path / "first" / "events" / "rank0.jsonl").exists() and _steps(tmp_path / "first"), 60)
+        until(lambda: (tmp_path / "first" / "events" / "rank0.jsonl").exists() and _told(tmp_path / "first", "steps"), 60)
         rank.send_signal(signal.SIGUSR2)
-        until(lambda: (tmp_path / "first" / "checkpoints" / "latest.pt").exists(), 30)
+        until(lambda: _told(tmp_path / "first", "checkpoint_stop"), 30)
         rank.send_signal(signal.SIGKILL)
     saved = events(tmp_path / "first", name="checkpoint_stop")[0]["step"]
     resume = str(tmp_path / "first" / "checkpoints" / "latest.pt")
@@ -122,8 +122,8 @@ def test_a_signal_has_the_driver_save_at_a_step_boundary_and_go_on_exactly(tmp_p
     assert losses(tmp_path / "second") == whole[saved:]
 
 
-def _steps(folder: Path) -> bool:
-    return '"steps"' in (folder / "events" / "rank0.jsonl").read_text()
+def _told(folder: Path, event: str) -> bool:
+    return f'"{event}"' in (folder / "events" / "rank0.jsonl").read_text()
 
 
 OMPI = {
