@@ -225,6 +225,7 @@ def test_mini_reaches_its_target(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_shuffled_labels_stay_far_below_the_target(tmp_path: Path) -> None:
     target = case()["preset"]["mini"]["target"]["value"]
     assert best(tmp_path, sabotage="labels_shuffled")["mAP"] < target / 2

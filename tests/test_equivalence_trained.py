@@ -11,7 +11,7 @@ import pytest
 
 from tests.spine import clone
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 EXTERN = '''"""The optimizer of a vendor who updates all tensors at once."""
 

@@ -108,7 +108,9 @@ def test_a_signal_has_the_driver_save_at_a_step_boundary_and_go_on_exactly(tmp_p
     params = {"params": {"dropout": 0.2, "max_samples": 12800}}
     run_json = write_run(tmp_path / "first", **params)
     with subprocess.Popen([sys.executable, "train.py"], cwd=tmp_path / "first", env=environment(run_json)) as rank:
-        until(lambda: (tmp_path / "first" / "events" / "rank0.jsonl").exists() and _told(tmp_path / "first", "steps"), 60)
+        until(
+            lambda: (tmp_path / "first" / "events" / "rank0.jsonl").exists() and _told(tmp_path / "first", "steps"), 60
+        )
         rank.send_signal(signal.SIGUSR2)
         until(lambda: _told(tmp_path / "first", "checkpoint_stop"), 30)
         rank.send_signal(signal.SIGKILL)
