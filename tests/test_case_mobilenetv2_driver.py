@@ -105,7 +105,11 @@ def test_convolutions_are_tuned_where_the_plan_says_so(on: bool, monkeypatch: py
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, changes, more", [("lr0", {"lr": 0.0}, {}), ("labels", {}, {"sabotage": "labels_shuffled"})]
+    "name, changes, more",
+    [
+        pytest.param("lr0", {"lr": 0.0}, {}, marks=pytest.mark.nightly),
+        ("labels", {}, {"sabotage": "labels_shuffled"}),
+    ],
 )
 def test_a_run_broken_on_purpose_stays_far_from_the_target(
     name: str, changes: dict[str, Any], more: dict[str, Any], tmp_path: Path
@@ -115,7 +119,7 @@ def test_a_run_broken_on_purpose_stays_far_from_the_target(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [11, 12])
+@pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.nightly)])
 def test_a_healthy_run_reaches_the_target(seed: int, tmp_path: Path) -> None:
     target = tomllib.loads((CASE_DIR / "case.toml").read_text())["preset"]["mini"]["target"]["value"]
     events = drive(tmp_path / "run", params("mini", threads=1), seed=seed)[0]
