@@ -222,7 +222,9 @@ def test_what_a_library_prints_before_is_passed_over() -> None:
     program = "import sys; print('[INFO] hello', flush=True); print('held', flush=True); sys.stdin.read()"
     holder._argv = [memory.sys.executable, "-c", program]
     holder.start()
+    assert holder._process.poll() is None, "it holds until it is told to end"
     holder.end()
+    assert holder._process.returncode is not None
 
 
 def test_a_holding_process_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

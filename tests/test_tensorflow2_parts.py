@@ -22,6 +22,7 @@ from suite.drivers.tensorflow2.evaluation import evaluate, meets
 from suite.drivers.tensorflow2.expectation import check_expectations
 from suite.drivers.tensorflow2.options import check_options
 from suite.drivers.tensorflow2.problem import EnvironmentProblem
+from tests.launch_toy import until
 from tests.tensorflow2_toy import PARAMS, ROOT, free_port
 
 ALONE = Place(0, 1, 0, 1, 0)
@@ -78,6 +79,60 @@ def test_a_stranger_on_the_meeting_port_is_no_rank() -> None:
         there.sendall(b"GET / HTTP/1.1\r\n\r\n")
         with pytest.raises(ConnectionError, match="no rank of this run"):
             control._receive(here)
+
+
+def _a_rank_of_another_run(peer: socket.socket) -> None:
+    control._send(peer, {"rank": 1, "run": "another"})
+
+
+STRANGERS: dict[str, Callable[[socket.socket], object]] = {
+    "a browser": lambda peer: peer.sendall(b"GET / HTTP/1.1\r\n\r\n"),
+    "no JSON": lambda peer: peer.sendall(control.LENGTH.pack(3) + b"\xff{["),
+    "no object": lambda peer: control._send(peer, [1]),
+    "no such rank": lambda peer: control._send(peer, {"rank": 7, "run": "ours"}),
+    "a rank of another run": _a_rank_of_another_run,
+    "one who leaves": lambda peer: None,
+}
+
+
+@pytest.mark.parametrize("stranger", STRANGERS)
+def test_ranks_meet_whoever_else_comes_to_the_port(stranger: str) -> None:
+    """Rank 0 turns a stranger away and waits on for its own."""
+    port = free_port()
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TRAINMARK_RUN_ID="ours")
+    found: list[Any] = [None, None]
+
+    def one(rank: int) -> None:
+        group = control.Control(Place(rank, 2, rank, 2, 0))
+        found[rank] = group.gather(rank)
+        group.close()
+
+    first = threading.Thread(target=one, args=(0,), daemon=True)
+    first.start()
+    until(lambda: listens(port))
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as peer:
+        STRANGERS[stranger](peer)
+        second = threading.Thread(target=one, args=(1,), daemon=True)
+        if stranger != "one who leaves":
+            assert turned_away(peer)
+    second.start()
+    for thread in (first, second):
+        thread.join(20)
+    assert found == [[0, 1], [0, 1]]
+
+
+def turned_away(peer: socket.socket) -> bool:
+    """The other side has closed; a reset where it left words unread."""
+    try:
+        return peer.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def listens(port: int) -> bool:
+    """Somebody takes connections there."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def test_without_a_meeting_point_ranks_do_not_wait() -> None:

@@ -15,6 +15,10 @@ CONTROL_S = 1800
 """For one exchange: others wait here while rank 0 writes a checkpoint."""
 FAREWELL_S = 10
 RETRY_S = 0.1
+GREETING_S = 10
+"""For one who has connected to say who it is; a stranger may not."""
+GREETING = 4096
+"""Bytes of that at most."""
 LENGTH = struct.Struct("!Q")
 LARGEST = 1 << 33
 """Bytes of one message; a stranger on the port says more."""
@@ -46,8 +50,11 @@ class Control:
                     raise EnvironmentProblem(
                         f"only {len(found) + 1} of {self.world_size} ranks came to {host}:{port} in {MEET_S} s"
                     ) from None
-                peer.settimeout(MEET_S)
-                found[_receive(peer)["rank"]] = peer
+                rank = _greeted(peer, self.world_size)
+                if rank and rank not in found:
+                    found[rank] = peer
+                else:
+                    peer.close()
         return [found[rank] for rank in sorted(found)]
 
     def _join(self, host, port):
@@ -61,7 +68,7 @@ class Control:
                     raise EnvironmentProblem(f"rank 0 was not met at {host}:{port} in {MEET_S} s: {problem}") from None
                 time.sleep(RETRY_S)
         self.address = peer.getsockname()[0]
-        _send(peer, {"rank": self.rank})
+        _send(peer, {"rank": self.rank, "run": _run()})
         return peer
 
     def _limit(self, seconds):
@@ -111,14 +118,30 @@ def _meeting_point(world_size):
     return host, int(port)
 
 
+def _run():
+    """The run id, which the launcher gives to every rank."""
+    return os.environ.get("TRAINMARK_RUN_ID", "")
+
+
+def _greeted(peer, world_size):
+    """The rank of who names this run; 0: a stranger, or a rank of another run."""
+    peer.settimeout(GREETING_S)
+    try:
+        said = _receive(peer, GREETING)
+    except (OSError, ValueError, RecursionError):
+        return 0
+    rank = said.get("rank") if isinstance(said, dict) and said.get("run") == _run() else None
+    return rank if isinstance(rank, int) and 0 < rank < world_size else 0
+
+
 def _send(peer, value):
     data = json.dumps(value).encode()
     peer.sendall(LENGTH.pack(len(data)) + data)
 
 
-def _receive(peer):
+def _receive(peer, largest=LARGEST):
     size = LENGTH.unpack(_exactly(peer, LENGTH.size))[0]
-    if size > LARGEST:
+    if size > largest:
         raise ConnectionError(f"a message of {size} bytes: what speaks on the meeting port is no rank of this run")
     return json.loads(_exactly(peer, size))
 
