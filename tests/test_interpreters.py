@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -44,7 +45,7 @@ def python(folder: Path, name: str = "bin/python", script: str = "") -> Path:
     """Something that can be run, `exec`ing our own interpreter unless told otherwise."""
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(script or f'#!/bin/sh\nexec {sys.executable} "$@"\n', encoding="utf-8")
+    path.write_text(script or f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
     path.chmod(0o755)
     return path
 
