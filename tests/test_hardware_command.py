@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fixtures.faults.shebang import interpreter_line
 from fixtures.hardware import device_use, probe
 from fixtures.site import Policy, Site
 from fixtures.tool_probe import require_listed
@@ -62,7 +63,7 @@ def acme(folder: Path, tables: str = TABLES, code: str = TOOL) -> VendorFolder:
     """A vendor outside the checkout, with its tool."""
     vendor, tool = folder / "acme", folder / "acme-smi"
     vendor.mkdir()
-    tool.write_text(code.format(python=sys.executable), encoding="utf-8")
+    tool.write_text(code.format(python=interpreter_line()), encoding="utf-8")
     tool.chmod(0o755)
     (vendor / "vendor.toml").write_text(HEAD + tables.format(tool=tool), encoding="utf-8")
     return load_catalog(ROOT / "suite", [vendor]).vendor("acme")

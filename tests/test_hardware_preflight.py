@@ -6,12 +6,12 @@ import json
 import os
 import socket
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fixtures.faults.shebang import interpreter_line
 from fixtures.launcher import MonitoredDevice, MonitorSpec
 from fixtures.node import preflight
 from fixtures.preflight import LEAST_FREE_BYTES, MOST_SKEW_S, needed_bytes, preflight_spec, record_preflight
@@ -26,7 +26,7 @@ FIELDS = {
 def smi(folder: Path, output: str, code: int = 0) -> dict[str, Any]:
     """The devices of an invented vendor, read by its tool."""
     tool = folder / "smi"
-    tool.write_text(f"#!{sys.executable}\nimport sys\nprint({output!r})\nsys.exit({code})\n")
+    tool.write_text(f"#!{interpreter_line()}\nimport sys\nprint({output!r})\nsys.exit({code})\n")
     tool.chmod(0o755)
     devices = [{"id": "ACC-a", "uuid": "ACC-a", "pci": "0000:3b:00.0"}, {"id": "ACC-b", "uuid": "ACC-b"}]
     source = {"command": [str(tool)], "format": "csv", "fields": FIELDS}

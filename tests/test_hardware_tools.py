@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from fixtures.allocation import Place
+from fixtures.faults.shebang import interpreter_line
 from fixtures.hardware import Found
 from fixtures.launch_local import LocalLauncher
 from fixtures.launcher import AgentSpec, monitor_spec
@@ -31,7 +32,7 @@ FIELDS = {"index": {"column": "index"}, "power_w": {"column": "power"}}
 def script(folder: Path, name: str, code: str) -> str:
     """A tool written in Python."""
     path = folder / name
-    path.write_text(f"#!{sys.executable}\nimport os, sys, time\n{code}", encoding="utf-8")
+    path.write_text(f"#!{interpreter_line()}\nimport os, sys, time\n{code}", encoding="utf-8")
     path.chmod(0o755)
     return str(path)
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import stat
-import sys
 from pathlib import Path
 
 import pytest
 
+from fixtures.faults.shebang import interpreter_line
 from fixtures.hardware import detect_vendor, device_use, probe
 from suite.catalog import load_catalog
 from tests.vendor_card import MIB, two
@@ -65,7 +65,8 @@ def test_a_chip_is_detected_by_files_that_are_its_own(tmp_path: Path, files: lis
 
 def stand_in(folder: Path, name: str, answers: dict[str, str]) -> None:
     """A tool on the PATH that answers each command line with a text."""
-    code = f"#!{sys.executable}\nimport sys\nanswers = {answers!r}\nsys.stdout.write(answers[' '.join(sys.argv[1:])])\n"
+    code = f"#!{interpreter_line()}\nimport sys\nanswers = {answers!r}\n"
+    code += "sys.stdout.write(answers[' '.join(sys.argv[1:])])\n"
     path = folder / name
     path.write_text(code, encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
