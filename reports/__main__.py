@@ -19,8 +19,8 @@ from reports import (
     requality,
 )
 from reports.console import say
-from reports.gather import gather
-from reports.json_report import SessionReport, read_session, write_result, write_session
+from reports.gather import Gathered, gather
+from reports.json_report import read_session, write_result, write_session
 from reports.junit import FILE_NAME as JUNIT_FILE
 from reports.junit import write_junit
 from reports.load import load
@@ -29,6 +29,7 @@ from reports.schema import FOLDER, write_schemas
 from reports.table import summary, table
 from suite.errors import UsageProblem
 from suite.result import Result
+from suite.schema_version import check_file
 
 if TYPE_CHECKING:
     from reports.rejudge import Rejudged
@@ -164,11 +165,11 @@ def _tell(judged: Sequence[Rejudged], folder: Path) -> None:
 
 def _rebuild(arguments: argparse.Namespace) -> int:
     folder = session_folder(arguments.path)
-    report = _rebuild_session(folder)
+    report, problems, _ = _rebuild_session(folder)
     _print(report.results, folder)
     # Last: whatever becomes of the pages, what they are made from is there.
     html_command.make_pages(report, folder, draw=not arguments.no_plots)
-    return OK
+    return USAGE if problems else OK
 
 
 def _junit(arguments: argparse.Namespace) -> int:
@@ -185,16 +186,17 @@ def _schema(arguments: argparse.Namespace) -> int:
     return OK
 
 
-def _rebuild_session(folder: Path) -> SessionReport:
+def _rebuild_session(folder: Path) -> Gathered:
     """Write session.json and junit.xml of the session in `folder` anew; tells what is missing from them."""
+    check_file(folder / "session.json")  # of a later version, it is not ours to replace
     if not any(folder.glob("journal-*.jsonl")):
         raise UsageProblem(f"{folder}: no journal is left to make a report from; keep session.json as it is")
     gathered = gather(folder)
-    for problem in gathered.problems:
+    for problem in (*gathered.problems, *gathered.remarks):
         say(f"report problem: {problem}", error=True)
     write_session(gathered.report, folder)
     write_junit(gathered.report, folder / JUNIT_FILE)
-    return gathered.report
+    return gathered
 
 
 def _exit_code(results: Sequence[Result]) -> int:

@@ -83,7 +83,9 @@ def _add_gate(commands: Commands) -> None:
     gate = commands.add_parser("gate", help="a session as an exit code and a comment")
     gate.add_argument("path", type=Path, help="session folder")
     gate.add_argument("--baseline", action="append", type=Path, default=[], metavar="PATH", help="default: baselines")
-    gate.add_argument("--require", action="append", default=[], metavar="CHECK", help="a check that must have passed")
+    gate.add_argument(
+        "--require", action="append", default=[], metavar="CHECK", help="a check that must have passed, or baseline"
+    )
     gate.add_argument("--requality", action="store_true", help="every trained quality must have been evaluated again")
     gate.add_argument("--expect", action="append", default=[], metavar="PLAN", help="an id that must be there")
     gate.add_argument("--comment", type=Path, metavar="FILE", help="write the Markdown there")

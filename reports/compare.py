@@ -25,20 +25,24 @@ def compare(
     old: Side, new: Side, *, across: Collection[str] = (), tolerances: Mapping[str, float] = TOLERANCES
 ) -> Comparison:
     """`new` against `old`, plan by plan. Raises UsageProblem for sides that must not be compared, or share nothing."""
-    matched = [(before, after) for after in new.figures if (before := partner(after, old.figures, across))]
+    tasks: dict[object, list[Figures]] = {}
+    for one in old.figures:
+        tasks.setdefault(one.task, []).append(one)
+    pairs_of = ((partner(after, tasks.get(after.task, ()), across), after) for after in new.figures)
+    matched = [(before, after) for before, after in pairs_of if before]
     if not matched:
         raise UsageProblem(f"{old.name} and {new.name} have no plan in common; compare sessions of the same cases")
     for before, after in matched:
         _refuse(before, after, across)
     pairs = adjusted([measured(before, after, tolerances) for before, after in matched])
-    taken = [before for before, _ in matched]
+    taken = {id(one) for pair in matched for one in pair}
     return Comparison(
         old=old.name,
         new=new.name,
         across=tuple(sorted(across)),
         pairs=tuple(pairs),
-        only_old=tuple(one.id for one in old.figures if one not in taken),
-        only_new=tuple(one.id for one in new.figures if one not in [after for _, after in matched]),
+        only_old=tuple(one.id for one in old.figures if id(one) not in taken),
+        only_new=tuple(one.id for one in new.figures if id(one) not in taken),
     )
 
 

@@ -21,6 +21,7 @@ from suite.rank_stream import read_stream
 from suite.record import Record
 from suite.result import Result
 from suite.run_folders import newest_attempts
+from suite.schema_version import NewerSchema
 from suite.slots import Proof
 from suite.verdict import judge_folder
 
@@ -125,6 +126,8 @@ def _pair(a: Path, b: Path) -> tuple[Path, Path]:
 def _plan(folder: Path) -> Plan:
     try:
         return Plan.read(folder / "plan.json")
+    except NewerSchema:
+        raise
     except (OSError, ValueError) as problem:
         reason = str(problem).splitlines()[0]
         raise UsageProblem(f"{folder}/plan.json: not a plan of this version ({reason}); run it again") from None

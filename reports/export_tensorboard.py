@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 
 from reports.json_report import SessionReport
+from reports.load import load
 from suite.errors import UsageProblem
 from suite.measure import measure
 from suite.plan import Plan
@@ -49,4 +50,4 @@ def _losses(folder: Path, name: str) -> Sequence[tuple[int, float]]:
     """From the run's own folder, where it is still there: results do not hold the loss of every step."""
     if not (folder / "plan.json").is_file() or not (folder / name / "events").is_dir():
         return ()
-    return measure(Plan.read(folder / "plan.json"), folder / name).losses
+    return measure(load(Plan, folder / "plan.json"), folder / name).losses

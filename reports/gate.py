@@ -11,7 +11,7 @@ from reports.comparison import Pair
 from reports.detectable import sentences
 from reports.json_report import SessionFacts, SessionReport
 from reports.sides import read_side
-from suite.baseline_file import Baseline
+from suite.baseline_file import Baseline, baseline_files
 from suite.figures import Figures, figures_of
 from suite.requality import VALUE as REQUALITY
 from suite.result import Result
@@ -25,6 +25,9 @@ SENTENCES = {
     INFRASTRUCTURE: "the infrastructure failed, which says nothing about the change",
     NOTHING_MEASURED: "nothing was measured",
 }
+
+COMPARED = "baseline"
+"""Required like a check: that an approved baseline of this very environment was there to compare with."""
 
 NOT_THE_CHANGE = frozenset(
     {"environment", "provision", "lost_node", "preempted", "worker_lost", "interrupted", "harness"}
@@ -71,8 +74,9 @@ def gate(
 ) -> Decided:
     """Decide on `report`. Raises UsageProblem for a baseline that cannot be read: a gate without it would be open.
 
-    `required` are checks that every plan must have passed, `expected` ids of plans that must be there. With
-    `requality`, a quality counts only where it was found again in the final checkpoint.
+    `required` are checks that every plan must have passed, or `baseline`: there was one to compare with. `expected`
+    are ids of plans that must be there. With `requality`, a quality counts only where it was found again in the final
+    checkpoint.
     """
     known = tuple(figures for path in baselines for figures in _known(path))
     day = (report.session.started or "9999-12-31")[:10]
@@ -99,7 +103,8 @@ def _required_of(result: Result, required: Sequence[str], *, requality: bool) ->
 
 def _known(path: Path) -> tuple[Figures, ...]:
     # A folder without a baseline yet is no mistake: the first one is proposed from what ran without any.
-    if path.is_dir() and not any(path.rglob("*.toml")) and not any(path.rglob("*.json")):
+    # Neither are a chip's proofs, which lie beside the baselines.
+    if path.is_dir() and not any(baseline_files(path)) and not any(path.rglob("*.json")):
         return ()
     return read_side(path).figures
 
@@ -147,6 +152,7 @@ def _standing(result: Result, pair: Pair | None, required: Sequence[str]) -> tup
     if outcome.status == "inconclusive":
         return "not judged", told
     passed = {check.name for check in result.checks if check.status == "pass"}
+    passed |= {COMPARED} if pair is not None else set()
     absent = [name for name in required if name not in passed]
     return ("not judged", f"required here and not passed: {', '.join(absent)}") if absent else ("passed", "")
 

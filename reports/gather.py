@@ -35,10 +35,11 @@ LoadResult = Callable[[Path], Result]
 
 
 class Gathered(NamedTuple):
-    """The report, and a sentence for each thing that is missing from it."""
+    """The report, a sentence for each thing that is missing from it, and one for each that never was part of it."""
 
     report: SessionReport
     problems: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass
@@ -78,12 +79,12 @@ def gather(folder: Path, unwritten: Sequence[bytes] = (), load_result: LoadResul
     for entry in journal.entries:
         _tell(story, entry)
     # A journal may have lost lines to a full disk; a plan's own folder still speaks for it.
-    problems = list(journal.problems)
+    problems, remarks = list(journal.problems), []
     for path in sorted(folder.glob("*/plan.json")):
         if is_text(path.parent.name):
             story.state(path.parent.name)
         else:
-            problems.append(f"{path.parent}: its name is not UTF-8, so it is no plan of ours; rename or remove it")
+            remarks.append(f"{path.parent}: its name is not UTF-8, so it is no plan of ours; rename or remove it")
     results = []
     for state in story.states.values():
         try:
@@ -91,7 +92,7 @@ def gather(folder: Path, unwritten: Sequence[bytes] = (), load_result: LoadResul
         except UsageProblem as problem:
             problems.append(f"{state.id} is missing from the results: {problem}")
     report = SessionReport(session=_facts(story, folder), selected=tuple(story.states), results=tuple(results))
-    return Gathered(report, tuple(problems))
+    return Gathered(report, tuple(problems), tuple(remarks))
 
 
 def _tell(story: _Story, entry: Entry) -> None:

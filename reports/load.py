@@ -10,15 +10,9 @@ from pydantic import ValidationError
 
 from suite.errors import UsageProblem
 from suite.record import Record
+from suite.schema_version import check_version
 
 R = TypeVar("R", bound=Record)
-
-SCHEMA_VERSION = 1
-"""Of plan.json, result.json and session.json: the newest that this version reads."""
-
-
-class NewerSchema(UsageProblem):
-    """A file of a later version: sound, so never to be overwritten."""
 
 
 def load(kind: type[R], path: Path) -> R:
@@ -31,12 +25,7 @@ def load(kind: type[R], path: Path) -> R:
         raise UsageProblem(f"{path}: cannot be read ({error.strerror}); name a folder that a session wrote") from None
     except (ValueError, RecursionError) as error:
         raise UsageProblem(f"{path}: not JSON ({str(error).partition(chr(10))[0]}); {_REMEDY}") from None
-    version = data.get("schema_version") if isinstance(data, dict) else None
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise NewerSchema(
-            f"{path}: schema_version {version} is newer than {SCHEMA_VERSION}, the newest that this version reads; "
-            "use the version of Trainmark that wrote it"
-        )
+    check_version(data, path)
     return parsed(kind, data, str(path))
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reports.atomic import replace_file
+from reports.load import load
 from suite.errors import UsageProblem
 from suite.events import BadEvents, Event, read_events
 from suite.harness_log import read_object
@@ -64,7 +65,7 @@ def mllog_lines(plan: Plan, run_dir: Path) -> str:
 
 def write_mllog(plan_folder: Path, output: Path) -> list[Path]:
     """`<output>/<plan id>/result_<i>.txt` for each repeat of the plan in `plan_folder`. Raises UsageProblem."""
-    plan = Plan.read(plan_folder / "plan.json")
+    plan = load(Plan, plan_folder / "plan.json")
     folder = output / plan.id
     folder.mkdir(parents=True, exist_ok=True)
     written = []

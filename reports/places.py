@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from suite.errors import UsageProblem
+from suite.schema_version import check_file
 
 LATEST = Path("results") / "latest"
 
@@ -42,9 +43,13 @@ def session_folder(path: Path) -> Path:
 
 
 def plan_folders(path: Path) -> tuple[Path, ...]:
-    """The plan folders that `path` names: all of a session, itself, or the one that a run belongs to."""
+    """The plan folders that `path` names: all of a session, itself, or the one that a run belongs to.
+
+    Raises UsageProblem, also for a session that a later version wrote, whatever else can be read in it.
+    """
     folder = existing_folder(path)
     if is_session(folder):
+        check_file(folder / "session.json")
         folders = tuple(sorted(plan.parent for plan in folder.glob("*/plan.json") if is_text(plan.parent.name)))
         if not folders:
             raise UsageProblem(f"{path}: no plan of this session has started, so there is nothing to judge")

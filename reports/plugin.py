@@ -177,7 +177,7 @@ class ReportsPlugin:
         lines = [*table(gathered.report.results).splitlines(), ""] if gathered.report.results else []
         lines += self._published(self.reporter, gathered.report.results)
         lines.append(f"{summary(gathered.report.results)}; reports: {self.reporter.folder}")
-        problems = dict.fromkeys([*self.reporter.problems, *gathered.problems])
+        problems = dict.fromkeys([*self.reporter.problems, *gathered.problems, *gathered.remarks])
         lines += [f"report problem: {' '.join(problem.split())}" for problem in problems]
         terminalreporter.section("trainmark")
         encoding = getattr(terminalreporter._tw._file, "encoding", None) or "ascii"

@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from reports.load import NewerSchema, load
+from reports.load import load
 from suite.errors import UsageProblem
 from suite.result import CheckResult, Result
+from suite.schema_version import NewerSchema
 from suite.verdict import judge_folder
 
 SHOWN = 12

@@ -8,6 +8,7 @@ from pathlib import Path
 from reports.atomic import replace_file
 from reports.json_report import SessionReport
 from reports.records import RECORDS
+from suite.described import Described
 from suite.result import Result
 
 FOLDER = Path(__file__).resolve().parents[1] / "suite" / "schemas"
@@ -17,9 +18,9 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 def schemas() -> dict[str, dict[str, object]]:
     """File name -> JSON schema of result.json, session.json and the records of a journal."""
     made: dict[str, dict[str, object]] = {
-        "result.schema.json": Result.model_json_schema(mode="serialization"),
-        "session.schema.json": SessionReport.model_json_schema(mode="serialization"),
-        "record.schema.json": RECORDS.json_schema(mode="validation"),
+        "result.schema.json": Result.model_json_schema(mode="serialization", schema_generator=Described),
+        "session.schema.json": SessionReport.model_json_schema(mode="serialization", schema_generator=Described),
+        "record.schema.json": RECORDS.json_schema(mode="validation", schema_generator=Described),
     }
     return {name: {"$schema": DRAFT, **schema} for name, schema in made.items()}
 

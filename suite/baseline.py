@@ -16,6 +16,7 @@ from suite.metrics import metric_of
 from suite.plan import Plan
 from suite.result import Base, Result
 from suite.run_folders import newest_attempts
+from suite.schema_version import NewerSchema
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,8 @@ class FoundBase:
     base: Base
     reason: str = ""
     """Empty where the values can be used."""
+    interleaved: bool = False
+    """Its runs took turns with the plan's: one before each, in that order, and mostly one after the last."""
 
 
 def find_base(plan: Plan, folder: Path, log: HarnessLog, baselines: Sequence[Path] = ()) -> FoundBase | None:
@@ -39,7 +42,9 @@ def find_base(plan: Plan, folder: Path, log: HarnessLog, baselines: Sequence[Pat
     note = str(log.base.get("note") or "") if log.base else ""
     where = folder / place
     if (where / "plan.json").is_file():
-        return _from_folder(plan, plan.base, where, place, note)
+        # A bundle keeps a base of earlier in base/ too: that it was reused stands in the log alone.
+        own = place == "base" and not (log.base and log.base.get("reused"))
+        return _from_folder(plan, plan.base, where, place, note, interleaved=own)
     for path in baselines:
         for result in _results(path):
             if found := _from_result(plan, plan.base, result, path):
@@ -64,6 +69,8 @@ def check_named(path: Path) -> Path:
         return path
     try:
         Result.read(path)
+    except NewerSchema:
+        raise
     except (OSError, ValueError):
         raise UsageProblem(
             f"--baseline {path} is not a result.json of a plan; name one, a baseline, or a folder of them"
@@ -71,7 +78,7 @@ def check_named(path: Path) -> Path:
     return path
 
 
-def _from_folder(plan: Plan, base: Plan, where: Path, place: str, note: str) -> FoundBase:
+def _from_folder(plan: Plan, base: Plan, where: Path, place: str, note: str, *, interleaved: bool) -> FoundBase:
     """Measure the base's runs again from their folders."""
     try:
         ran = Plan.read(where / "plan.json")
@@ -92,7 +99,7 @@ def _from_folder(plan: Plan, base: Plan, where: Path, place: str, note: str) -> 
         values.append(run.metrics[plan.speedup_metric])
     if not values or min(values) <= 0:
         return _lost(plan, base, place, f"{place} holds no run with a {plan.speedup_metric} above zero")
-    return FoundBase(_base(plan, base, tuple(values), place, note or plan.base_note))
+    return FoundBase(_base(plan, base, tuple(values), place, note or plan.base_note), interleaved=interleaved)
 
 
 def _from_result(plan: Plan, base: Plan, result: Result, path: Path) -> FoundBase | None:

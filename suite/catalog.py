@@ -9,11 +9,13 @@ from functools import cached_property
 from pathlib import Path
 
 from suite.config_name import DEFAULT_CONFIG, parse_config_name
+from suite.data_spec import DataSpec
 from suite.errors import UsageProblem, did_you_mean
 from suite.plan import Machine
-from suite.spec import CaseSpec, DataSpec, Fault, MachineSpec, VendorCaseConfig, VendorSpec
+from suite.spec import CaseSpec
 from suite.toml_file import read_table, shown
 from suite.topology import Topology
+from suite.vendor_spec import Fault, MachineSpec, VendorCaseConfig, VendorSpec
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]*")
 
@@ -56,7 +58,8 @@ class VendorCase:
     def __init__(self, path: Path, suite_dir: Path) -> None:
         self.path = path
         self._suite = suite_dir
-        self._read: dict[Path, VendorCaseConfig] = {}
+        self._read: dict[str, tuple[Path, VendorCaseConfig]] = {}
+        """By the file's name."""
         self.has_default = (path / DEFAULT_CONFIG).is_file()
 
     @cached_property
@@ -73,15 +76,15 @@ class VendorCase:
 
     def layers(self, machine: str, topology: Topology) -> tuple[tuple[Path, VendorCaseConfig], ...]:
         """The files that hold for this machine and topology, the last one winning. Raises UsageProblem."""
-        paths = [self.path / DEFAULT_CONFIG] if self.has_default else []
-        if (machine, topology) in self.files:
-            paths.append(self.files[machine, topology])
-        return tuple((path, self._config(path)) for path in paths)
+        own = self.files.get((machine, topology))
+        names = [DEFAULT_CONFIG] if self.has_default else []
+        return tuple(self._config(name) for name in (*names, *([own.name] if own else [])))
 
-    def _config(self, path: Path) -> VendorCaseConfig:
-        if path not in self._read:
-            self._read[path] = read_table(path, VendorCaseConfig, shown(path, self._suite.parent))
-        return self._read[path]
+    def _config(self, name: str) -> tuple[Path, VendorCaseConfig]:
+        if name not in self._read:
+            path = self.path / name
+            self._read[name] = (path, read_table(path, VendorCaseConfig, shown(path, self._suite.parent)))
+        return self._read[name]
 
 
 class VendorFolder:

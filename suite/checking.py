@@ -12,6 +12,7 @@ from suite.convergence_checks import BOTH_SIDES
 from suite.curve import best, first_met
 from suite.measurement import Measurement, Missing
 from suite.metrics import metric_of
+from suite.paired import Ratio, apart, in_turns
 from suite.plan import Check, Plan
 from suite.result import CheckResult, CheckStatus
 
@@ -72,18 +73,18 @@ def holds(check: Check, value: float, threshold: float) -> bool:
     return value >= threshold - slack if check.op == ">=" else value <= threshold + slack
 
 
-def speedups(evidence: Evidence) -> tuple[list[float], float, float] | None:
-    """(speedup of each run over the mean base, lowest, highest of any run over any base run); None without a base."""
+def speedups(evidence: Evidence) -> Ratio | None:
+    """How many times the base's speed the runs have; None without a base, or where a number is not above zero."""
     found, metric = evidence.base, evidence.plan.speedup_metric
-    if found is None or found.reason or found.base.value is None or not evidence.runs:
+    if found is None or found.reason or not found.base.values or not evidence.runs:
         return None
-    values = [run.metrics.get(metric, 0.0) for run in evidence.runs]
-    if min(values) <= 0:
+    runs, bases = [run.metrics.get(metric, 0.0) for run in evidence.runs], found.base.values
+    if min(runs) <= 0 or min(bases) <= 0:
         return None
-    mean, low, high = found.base.value, min(found.base.values), max(found.base.values)
     if metric_of(evidence.plan, metric).better == "lower":
-        return [mean / value for value in values], low / max(values), high / min(values)
-    return [value / mean for value in values], min(values) / high, max(values) / low
+        runs, bases = [1 / value for value in runs], tuple(1 / value for value in bases)
+    interleaved = found.interleaved and 0 <= len(bases) - len(runs) <= 1
+    return in_turns(bases, runs) if interleaved else apart(bases, runs)
 
 
 def devices_ratio(plan: Plan) -> float:
@@ -92,7 +93,7 @@ def devices_ratio(plan: Plan) -> float:
 
 
 def _judge_speedup(check: Check, evidence: Evidence) -> CheckResult:
-    """Speedup over the base. Where the spread of the base's runs leaves both answers open: `inconclusive: noise`."""
+    """Speedup over the base. Where its interval leaves both answers open: `inconclusive: noise`."""
     plan, found = evidence.plan, evidence.base
     if found is None or found.reason:
         reason = found.reason if found else "the plan has no base"
@@ -104,15 +105,35 @@ def _judge_speedup(check: Check, evidence: Evidence) -> CheckResult:
     measured = speedups(evidence)
     if measured is None:
         return _inconclusive(check, evidence, None, "not_measured", f"a run has no {plan.speedup_metric} above zero")
-    values, low, high = measured
-    ratio = devices_ratio(plan) if check.metric == "efficiency" else 1.0
-    value, low, high = median(values) / ratio, low / ratio, high / ratio
-    if check.threshold is not None and holds(check, low, check.threshold) != holds(check, high, check.threshold):
-        reason = (
-            f"the runs and base runs put it between {low:.4g} and {high:.4g}; the threshold lies between: repeat more"
-        )
-        return _inconclusive(check, evidence, value, "noise", reason)
-    return _compare(check, evidence, value)
+    measured = measured.over(devices_ratio(plan) if check.metric == "efficiency" else 1.0)
+    if check.threshold is not None and (reason := _left_open(check, check.threshold, measured)):
+        return _told(_inconclusive(check, evidence, measured.value, "noise", reason), measured)
+    return _told(_compare(check, evidence, measured.value), measured)
+
+
+def _left_open(check: Check, threshold: float, measured: Ratio) -> str:
+    """Why the interval does not answer; empty where all of it holds, or none of it.
+
+    One run against one base of earlier has no interval: its value is judged alone, as that of every single run.
+    """
+    if measured.low is None or measured.high is None:
+        return ""
+    low, high = holds(check, measured.low, threshold), holds(check, measured.high, threshold)
+    if (low and high) or not (low or high or measured.low <= threshold <= measured.high):
+        return ""
+    return (
+        f"the runs and base runs put it between {measured.low:.4g} and {measured.high:.4g} (95 %); "
+        "the threshold lies between: repeat more"
+    )
+
+
+def _told(result: CheckResult, measured: Ratio) -> CheckResult:
+    """With the interval, beside what was compared with; without one there are no degrees of freedom."""
+    interval: dict[str, float] = {}
+    if measured.low is not None and measured.high is not None:
+        interval = {"low": float(f"{measured.low:.6g}"), "high": float(f"{measured.high:.6g}")}
+    facts = {**(result.baseline or {}), **interval, "degrees_of_freedom": measured.freedom}
+    return result.model_copy(update={"baseline": facts})
 
 
 def _judge_quality(check: Check, evidence: Evidence) -> CheckResult:

@@ -10,8 +10,9 @@ from suite.expression import ExpressionProblem, evaluate
 from suite.layers import Layers
 from suite.plan import Check, Evidence, Mode, Quality
 from suite.record import Value
-from suite.spec import CheckSpec, ThresholdName
+from suite.spec import CheckSpec
 from suite.topology import Topology
+from suite.vendor_spec import ThresholdName
 
 _UNITS: Mapping[ThresholdName, str] = {"time_to_train": "s", "speedup": "x", "mfu": "fraction", "memory": "GiB"}
 _METRICS: Mapping[ThresholdName, str] = {

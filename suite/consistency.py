@@ -151,9 +151,9 @@ def _check_batch(plan: Plan, stream: RankStream, start: Event, window_samples: S
     batch = start.count("global_batch")
     sizes = [plan.params.get(key, 1) for key in ("train_batch_size", "gradient_accumulation_steps")]
     if "train_batch_size" in plan.params and all(isinstance(size, int) for size in sizes):
-        # Model parallelism trains fewer samples a step than data parallelism over all devices, never more.
+        # Model parallelism of others trains fewer samples a step than data parallelism over all devices, never more.
         largest = int(sizes[0]) * int(sizes[1]) * plan.data_ranks  # type: ignore[arg-type]
-        if batch > largest:
+        if batch > largest or (batch < largest and plan.evidence == "driver"):
             raise start.bad(f"global_batch is {batch}, the plan has {largest}")
     for window, samples in zip(stream.windows, window_samples):
         if samples > batch * window.count:

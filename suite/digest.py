@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import tomllib
@@ -12,21 +11,18 @@ from pathlib import Path
 from suite.catalog import CaseFolder
 from suite.errors import UsageProblem
 from suite.plan import Plan
+from suite.syntax_text import syntax_text
 
 _WORDS_ONLY = frozenset(
     {"title", "check", "limit", "deadlines", "estimate_s", "mutable", "source", "licence", "prepare"}
-    | {"table", "requality_within", "reference_points"}
+    | {"table", "requality_within", "reference_points", "counted"}
 )
 """Keys of a case's TOML that judge, budget or explain: none of them changes what is trained or how it is timed."""
-
-_NOT_CODE = ("ctx", "type_comment", "kind")
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def digest(data: object) -> str:
     """SHA-256 of plain data, the same on every machine and version."""
-    text = json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+    return _hashed(_canonical(data))
 
 
 def code_digest(folders: Iterable[Path], suffixes: tuple[str, ...] = ()) -> str:
@@ -36,8 +32,9 @@ def code_digest(folders: Iterable[Path], suffixes: tuple[str, ...] = ()) -> str:
         files = sorted(
             path for path in folder.rglob("*") if path.is_file() and _counts(path.relative_to(folder), suffixes)
         )
-        parts.append([[path.relative_to(folder).as_posix(), _content(path)] for path in files])
-    return digest(parts)
+        told = (f"[{_canonical(path.relative_to(folder).as_posix())},{_content(path)}]" for path in files)
+        parts.append(f"[{','.join(told)}]")
+    return _hashed(f"[{','.join(parts)}]")
 
 
 def data_digest(case: CaseFolder, preset: str) -> str:
@@ -93,19 +90,28 @@ class Digests:
     """Digests of one planning, each file read once."""
 
     def __init__(self, suite_dir: Path) -> None:
+        self._suite = suite_dir
         self._drivers = suite_dir / "drivers"
         self._known: dict[object, str] = {}
 
     def case(self, case: CaseFolder) -> str:
         """Code and TOML of the case and of the drivers that serve it."""
+        if case.path in self._known:
+            return self._known[case.path]
         suffixes = (".py", ".toml")
         drivers = [self._drivers / name for name in drivers_of(case.framework, script=case.spec.is_script)]
         if (key := tuple(drivers)) not in self._known:
-            shared = {path.name: _content(path) for path in sorted(self._drivers.glob("*.py"))}
-            self._known[key] = digest([shared, code_digest(drivers, suffixes)])
-        if case.path not in self._known:
-            self._known[case.path] = digest([code_digest([case.path], suffixes), self._known[key]])
+            shared = (f"{_canonical(path.name)}:{_content(path)}" for path in sorted(self._drivers.glob("*.py")))
+            self._known[key] = _hashed(f"[{{{','.join(shared)}}},{_canonical(code_digest(drivers, suffixes))}]")
+        self._known[case.path] = digest([code_digest([case.path], suffixes), self._known[key]])
         return self._known[case.path]
+
+    def version(self, case: CaseFolder) -> str:
+        """As `measurement_version`."""
+        key = ("version", case.path)
+        if key not in self._known:
+            self._known[key] = measurement_version(case, self._suite)
+        return self._known[key]
 
     def data(self, case: CaseFolder, preset: str) -> str:
         """As `data_digest`."""
@@ -127,35 +133,26 @@ def _counts(path: Path, suffixes: tuple[str, ...]) -> bool:
     return not hidden and not test and path.suffix not in (".md", ".pyc") and (not suffixes or path.suffix in suffixes)
 
 
-def _content(path: Path) -> object:
-    """The file without what cannot move a number; one that does not parse counts by its bytes."""
+def _content(path: Path) -> str:
+    """Canonical JSON of the file without what cannot move a number; one that does not parse counts by its bytes."""
     raw = path.read_bytes()
     try:
         if path.suffix == ".py":
-            return _normal(ast.parse(raw))
+            return syntax_text(raw)
         if path.suffix == ".toml":
-            return _without_words(tomllib.loads(raw.decode("utf-8")))
+            return _canonical(_without_words(tomllib.loads(raw.decode("utf-8"))))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         pass
-    return hashlib.sha256(raw).hexdigest()
+    return _canonical(hashlib.sha256(raw).hexdigest())
 
 
-def _normal(node: object) -> object:
-    """A syntax tree as plain data; absent fields are left out, so that a newer Python's additions change nothing."""
-    if isinstance(node, list):
-        return [_normal(item) for item in node]
-    if isinstance(node, ast.Constant):
-        return ["Constant", type(node.value).__name__, repr(node.value)]
-    if not isinstance(node, ast.AST):
-        return node if isinstance(node, str | int | None) else repr(node)
-    fields = {
-        name: _normal(value)
-        for name, value in ast.iter_fields(node)
-        if name not in _NOT_CODE and value is not None and value != []
-    }
-    if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-        fields["body"] = _normal(node.body[1:])
-    return [type(node).__name__, fields]
+def _canonical(data: object) -> str:
+    """Plain data as JSON in one spelling: no blanks, keys sorted, ASCII."""
+    return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
+
+
+def _hashed(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _without_words(value: object) -> object:

@@ -13,18 +13,9 @@ from suite.errors import UsageProblem, did_you_mean
 from suite.plan import Evidence, Mode
 from suite.record import Value
 from suite.script import ScriptSpec
-from suite.spec import (
-    CaseSpec,
-    CheckSpec,
-    Limit,
-    ReferencePoint,
-    Scope,
-    Target,
-    Threshold,
-    VendorCaseConfig,
-    VendorScope,
-)
+from suite.spec import CaseSpec, CheckSpec, Limit, ReferencePoint, Scope, Target
 from suite.topology import Topology
+from suite.vendor_spec import Threshold, VendorCaseConfig, VendorScope
 
 RESERVED = frozenset({*VendorScope.model_fields, "mode", "preset"})
 """Keys of a vendor's file that are not parameters."""

@@ -30,6 +30,7 @@ from suite.rank_totals import RankTotals
 from suite.requality import add_requality
 from suite.run_facts import environment_of
 from suite.run_metrics import run_metrics
+from suite.soundness import check_rank, check_shared, check_sound, trace
 from suite.steady import Steady, find_steady
 
 ABORTED = {
@@ -98,7 +99,12 @@ def _numbers(
     if first is None or steady is None:
         return {}
     ledger = make_ledger(first, steady, harness.phases, logged=plan.evidence == "log")
-    fields: dict[str, object] = {"ledger": ledger, "losses": thinned(first.losses), "notes": tuple(first.warnings[:20])}
+    fields: dict[str, object] = {
+        "ledger": ledger,
+        "losses": thinned(first.losses),
+        "trace": trace(first),
+        "notes": tuple(first.warnings[:20]),
+    }
     try:
         curve = points(plan, first)
     except BadEvents:
@@ -108,7 +114,8 @@ def _numbers(
         return fields
     try:
         metrics, missing, facts = run_metrics(plan, run_dir, first, totals, ledger, curve)
-        add_requality(plan, run_dir, curve, metrics, missing)
+        results = first.all("eval_result")
+        add_requality(plan, run_dir, curve, metrics, missing, results[-1].table("counted") if results else {})
     except BadEvents as bad:
         return {**fields, "problem": Outcome(status="failed", category="invalid_measurement", reason=str(bad))}
     if metrics.get("mfu", 0.0) > 1.0:
@@ -143,6 +150,7 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
         if not any(troubles):
             check_against(first, stream, logged=logged)
             check_marks(plan, stream)
+            check_rank(plan, stream)
             if logged:
                 totals.add_facts(stream)
             else:
@@ -154,6 +162,8 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
     check_samples(plan, first, totals.window_samples)
     if plan.mode == "converge":
         check_quality(_judged_quality(plan, planned), first, [point.value for point in points(plan, first)])
+    check_sound(plan, first)
+    check_shared(totals.first_data)
     check_witness(first.span_s, harness.witness_s)
     check_seals(run_dir, harness.seals)
     if not first.windows:

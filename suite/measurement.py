@@ -52,6 +52,8 @@ class Measurement(Record):
     curve: tuple[Point, ...] = ()
     losses: tuple[tuple[int, float], ...] = ()
     """(step, training loss) at most 2,000 points, evenly thinned."""
+    trace: str = ""
+    """A digest of what was trained on and of the losses, all steps; empty: not told."""
     environment: Mapping[str, object] = {}
     """Allow-listed facts of the run: hosts, devices, versions, precision, fallbacks."""
     notes: tuple[str, ...] = ()

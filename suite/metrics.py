@@ -56,6 +56,12 @@ METRICS: Mapping[str, Metric] = _declare(
     ("step_time_drift", "", "lower", "last third of the steady steps over the first, minus one"),
     ("data_wait_fraction", "", "lower", "share of the steady steps' time spent waiting for data, all ranks"),
     ("rank_spread", "", "lower", "largest over median of the ranks' median steps: the straggler index"),
+    (
+        "rank_imbalance",
+        "",
+        "lower",
+        "forward time of the slowest rank over the median of the others: who makes the others wait in the exchange",
+    ),
     ("mfu", "", "higher", "model FLOP at throughput_train over the devices' dense peak at the compute dtype"),
     ("memory_peak_gib", "GiB", "lower", "peak device memory of rank 0, or the most that the monitor saw on one device"),
     (

@@ -84,6 +84,8 @@ class Quality(Record):
     source: str
     requality_within: float | None = None
     """How far an evaluation of the same model may be from it; None: 1 % of the target."""
+    counted: float | None = None
+    """How many things a whole evaluation counts; None: not known."""
 
 
 class Deadlines(Record):

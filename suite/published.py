@@ -9,9 +9,10 @@ from suite.catalog import CaseFolder, Catalog, VendorFolder
 from suite.errors import UsageProblem
 from suite.layers import Layers, add_vendor_file, fold_case
 from suite.record import Record, Value
-from suite.spec import TableSpec, Threshold
+from suite.spec import TableSpec
 from suite.toml_file import shown
 from suite.topology import Topology
+from suite.vendor_spec import Threshold
 
 
 class Published(Record):

@@ -30,6 +30,12 @@ class Window:
     skipped: int
     seconds: float
     t: float
+    updates: int | None = None
+    """How often the optimizer changed the model, as counted in it; None: not told."""
+    data: str = ""
+    """Digest of what it was trained on."""
+    repeated: int = 0
+    """Micro-batches whose data came before in their epoch."""
 
     @property
     def start(self) -> float:
@@ -51,6 +57,8 @@ class RankStream:
     windows: list[Window] = field(default_factory=list)
     step_s: array[float] = field(default_factory=lambda: array("d"))
     data_s: array[float] = field(default_factory=lambda: array("d"))
+    forward_s: array[float] = field(default_factory=lambda: array("d"))
+    """Of each step, the time in forward passes, which wait for no other rank; empty: not told."""
     losses: list[tuple[int, float]] = field(default_factory=list)
     stated: list[tuple[int, float]] = field(default_factory=list)
     """Step times that a log states, each with the last step of its window."""
@@ -136,13 +144,24 @@ def _add_window(stream: RankStream, event: Event) -> None:
         skipped=event.count("skipped") if event.has("skipped") else 0,
         seconds=seconds,
         t=event.t,
+        updates=event.count("updates") if event.has("updates") else None,
+        data=event.text("data"),
+        repeated=event.count("repeated") if event.has("repeated") else 0,
     )
     _check_place(stream, window, event)
     stream.windows.append(window)
     stream.step_s.extend(steps)
     stream.data_s.extend(waits or array("d", bytes(8 * count)))
+    stream.forward_s.extend(_forwards(event, count))
     stream.stated.extend((window.last, seconds) for seconds in event.series("stated_s"))
     _add_losses(stream, window, event)
+
+
+def _forwards(event: Event, count: int) -> array[float]:
+    forwards = event.series("forward_s")
+    if len(forwards) not in (0, count):
+        raise event.bad(f"count is {count} but forward_s holds {len(forwards)} times")
+    return forwards
 
 
 def _check_place(stream: RankStream, window: Window, event: Event) -> None:

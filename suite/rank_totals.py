@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from suite.rank_stream import RankStream
+from suite.soundness import first_data
 from suite.steady import Steady
 
 
@@ -34,6 +35,10 @@ class RankTotals:
     works: list[Work] = field(default_factory=list)
     medians: list[float] = field(default_factory=list)
     """Median steady step time of each rank."""
+    forwards: list[float] = field(default_factory=list)
+    """Median steady time of each rank's forward passes, where all tell it."""
+    first_data: list[tuple[int, str]] = field(default_factory=list)
+    """(rank, what its first window was trained on)."""
     hosts: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     digests: list[dict[str, str]] = field(default_factory=list)
@@ -50,6 +55,9 @@ class RankTotals:
         self.works.append(_steady_work(stream, first))
         if first < stream.steps:
             self.medians.append(median(stream.step_s[first:]))
+        if first < len(stream.forward_s) == stream.steps:
+            self.forwards.append(median(stream.forward_s[first:]))
+        self.first_data.append((stream.rank, first_data(stream)))
         self.add_facts(stream)
 
     def add_facts(self, stream: RankStream) -> None:
@@ -71,6 +79,13 @@ class RankTotals:
         core = max((work.seconds - work.wait_s for work in self.works), default=0.0)
         samples, tokens = sum(work.samples for work in self.works), sum(work.tokens for work in self.works)
         return Work(samples, tokens, seconds, seconds - core)
+
+    def imbalance(self) -> float | None:
+        """Forward time of the slowest rank over the median of the others; None where not all tell it."""
+        *others, slowest = sorted(self.forwards) or [0.0]
+        if len(self.forwards) < len(self.works) or not others or not (usual := median(others)):
+            return None
+        return slowest / usual
 
     def wait_fraction(self) -> float | None:
         """Share of the steady time of all ranks spent waiting for data."""

@@ -15,6 +15,7 @@ from suite.rank_totals import RankTotals
 STEADY = (
     *("throughput_train", "throughput_core", "tokens_per_s", "step_time_median_s", "step_time_p95_s"),
     *("step_time_p99_s", "step_time_max_s", "step_time_cv", "step_time_drift", "data_wait_fraction", "rank_spread"),
+    "rank_imbalance",
 )
 """Metrics that need a steady state."""
 
@@ -60,7 +61,11 @@ def steady_metrics(totals: RankTotals, *, timed: bool = True) -> tuple[Numbers, 
         _ratio(numbers, "tokens_per_s", sums.tokens, sums.seconds)
     if len(totals.medians) > 1:
         _ratio(numbers, "rank_spread", max(totals.medians), median(totals.medians))
-    why = {"rank_spread": "a run of one rank has no spread", "tokens_per_s": "the events count no tokens"}
+    if (imbalance := totals.imbalance()) is not None:
+        numbers["rank_imbalance"] = imbalance
+    alone = "a run of one rank has no spread"
+    untold = alone if len(totals.medians) < 2 else "not every rank tells the time of its forward passes"
+    why = {"rank_spread": alone, "rank_imbalance": untold, "tokens_per_s": "the events count no tokens"}
     reasons = {
         name: Missing(category="not_observable", reason=why.get(name, "no time passed in the steady steps"))
         for name in STEADY

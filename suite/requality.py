@@ -9,7 +9,7 @@ from pathlib import Path
 from suite.artifacts import file_digest
 from suite.consistency import check_seals
 from suite.curve import points
-from suite.events import BadEvents, is_plain_file
+from suite.events import BadEvents, finite, is_plain_file
 from suite.harness_log import bad_exit, read_harness, read_object
 from suite.measurement import Missing, Point
 from suite.plan import Check, Plan, Quality
@@ -54,16 +54,22 @@ def add_requality(
     curve: Sequence[Point],
     numbers: MutableMapping[str, float],
     missing: MutableMapping[str, Missing],
+    counted: Mapping[str, object],
 ) -> None:
-    """The value found for this run, and how far it is from what the run said; else the reason."""
+    """The value found for this run, and how far it is from what the run said; else the reason.
+
+    `counted`: what the run's last evaluation counted. Raises BadEvents where that is not what a whole one counts.
+    """
     if not any(check.name == VALUE for check in plan.checks):
         return
     try:
-        value = _found(plan, run_dir, curve)
+        value, whole = _found(plan, run_dir, curve)
     except BadEvents as problem:
         missing[VALUE] = missing[GAP] = Missing(category="not_measured", reason=str(problem))
         return
-    said = curve[-1].value
+    said, part = curve[-1].value, finite(counted.get(plan.quality.metric))
+    if part is not None and whole is not None and part != whole:
+        raise BadEvents(f"the run's last evaluation counted {part:g}, the whole evaluation set is {whole:g}")
     numbers[VALUE] = value
     if isinstance(said, str):
         missing[GAP] = Missing(category="not_measured", reason=f"the run's own last evaluation is {said}")
@@ -71,8 +77,8 @@ def add_requality(
         numbers[GAP] = abs(value - said)
 
 
-def _found(plan: Plan, run_dir: Path, curve: Sequence[Point]) -> float:
-    """The value. Raises BadEvents with the reason why there is none."""
+def _found(plan: Plan, run_dir: Path, curve: Sequence[Point]) -> tuple[float, float | None]:
+    """(the value, what it counts, if told). Raises BadEvents with the reason why there is none."""
     folder = next((path for path in newest_attempts(run_dir.parent / FOLDER) if _evaluates(path, run_dir)), None)
     if folder is None:
         raise BadEvents(f"nobody has evaluated the final checkpoint of {run_dir.name} again")
@@ -97,7 +103,7 @@ def _found(plan: Plan, run_dir: Path, curve: Sequence[Point]) -> float:
     value = again[-1].value
     if isinstance(value, str) or not math.isfinite(value):
         raise BadEvents(f"the final checkpoint of {run_dir.name} evaluates to {value}")
-    return value
+    return value, finite(stream.all("eval_result")[-1].table("counted").get(plan.quality.metric))
 
 
 def _evaluates(folder: Path, run_dir: Path) -> bool:

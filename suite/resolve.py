@@ -6,10 +6,11 @@ import hashlib
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
+from suite.broken import refuse_misfit
 from suite.catalog import CaseFolder, Catalog
 from suite.checks import fixed_checks, time_limit_s
 from suite.config_name import DEFAULT_CONFIG
-from suite.digest import Digests, digest, measurement_version
+from suite.digest import Digests, digest
 from suite.envfile import read_environment
 from suite.errors import UsageProblem
 from suite.layers import Layers, add_sets, add_vendor_file, fold_case, parse_sets
@@ -91,6 +92,12 @@ class Resolver:
         self._sets = parse_sets(request.sets)
         self._digests = _DIGESTS.setdefault(catalog, Digests(catalog.suite_dir))
         self._code: dict[CaseFolder, tuple[VendorCode, tuple[Step, ...]]] = {}
+        self._environments: dict[CaseFolder, dict[str, str]] = {}
+        self._bases: dict[tuple[object, ...], Plan] = {}
+        """Topologies of a case share their base: by the choice, the mode it is run in, and the batch it takes over."""
+        self._checked: dict[Check, Check] = {}
+        """Equal checks are one object: thousands of plans have the same."""
+        self._launch = self._vendor.spec.launch.model_dump(mode="json")
 
     def plan(self, choice: Choice) -> Plan:
         """The plan of `choice`, with its base. Raises UsageProblem."""
@@ -136,9 +143,12 @@ class Resolver:
         others = [key for key, value in own.params.items() if value != layers.params[key]]
         if others:
             notes.append(f"{topology} differs from {choice.topology} in {', '.join(sorted(others))} too")
-        in_mode = self._layers(replace(based, mode=mode))
-        own.estimate_s, own.deadlines = in_mode.estimate_s, in_mode.deadlines
-        return self._assemble(replace(based, mode=mode), own, has_base=False, as_base=True), "; ".join(notes)
+        key = (based, mode, own.params.get(_BATCH), own.origins.get(_BATCH))
+        if key not in self._bases:
+            in_mode = self._layers(replace(based, mode=mode))
+            own.estimate_s, own.deadlines = in_mode.estimate_s, in_mode.deadlines
+            self._bases[key] = self._assemble(replace(based, mode=mode), own, has_base=False, as_base=True)
+        return self._bases[key], "; ".join(notes)
 
     def _base_topology(self, choice: Choice, layers: Layers) -> tuple[Topology, list[str]]:
         have = self._vendor.topologies(choice.case.model, choice.case.framework, choice.machine)
@@ -205,15 +215,16 @@ class Resolver:
             train_data="" if train_data.startswith("case:") else train_data,
             data_dir=choice.data_dir,
             case_digest=self._digests.case(case),
-            measurement_version=measurement_version(case, self._catalog.suite_dir),
+            measurement_version=self._digests.version(case),
             plan_digest="",
             data_digest=self._digests.data(case, choice.preset),
         )
+        refuse_misfit(plan)
         return plan.model_copy(update={"plan_digest": self._plan_digest(plan, code)})
 
     def _checks(self, choice: Choice, layers: Layers, quality: Quality, has_base: bool) -> tuple[Check, ...]:
         spec = choice.case.spec
-        return fixed_checks(
+        checks = fixed_checks(
             layers,
             mode=choice.mode,
             topology=choice.topology,
@@ -224,6 +235,7 @@ class Resolver:
             has_base=has_base,
             repeat=choice.repeat,
         )
+        return tuple(self._checked.setdefault(check, check) for check in checks)
 
     def _plan_digest(self, plan: Plan, code: VendorCode) -> str:
         """Of what is run: no checks, base, repeats, origins, paths or seeds."""
@@ -240,8 +252,7 @@ class Resolver:
             "sabotage",
         )
         values = plan.model_dump(mode="json", include={*names, "device"})
-        launch = self._vendor.spec.launch.model_dump(mode="json")
-        return digest({**values, "topology": str(plan.topology), "launch": launch, "code": code.digest})
+        return digest({**values, "topology": str(plan.topology), "launch": self._launch, "code": code.digest})
 
     def _vendor_code(self, case: CaseFolder) -> tuple[VendorCode, tuple[Step, ...]]:
         if case not in self._code:
@@ -251,6 +262,11 @@ class Resolver:
 
     def _environment(self, case: CaseFolder) -> dict[str, str]:
         """The vendor-wide variables, then those of the case."""
+        if case not in self._environments:
+            self._environments[case] = self._read_environment(case)
+        return self._environments[case]
+
+    def _read_environment(self, case: CaseFolder) -> dict[str, str]:
         environment: dict[str, str] = {}
         for folder in (self._vendor.path / "runtime" / case.framework, self._vendor.path / case.model / case.framework):
             path = folder / "environment_variables.sh"
@@ -272,6 +288,7 @@ def _quality(case: CaseFolder, layers: Layers, preset: str) -> Quality:
         requality_within=quality.requality_within,
         target=layers.target.value,
         source=layers.target.source,
+        counted=layers.target.counted,
     )
 
 

@@ -9,7 +9,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from suite.spec import CaseSpec, DataSpec, MachineSpec, VendorCaseConfig, VendorSpec
+from suite.data_spec import DataSpec
+from suite.described import Described
+from suite.spec import CaseSpec
+from suite.vendor_spec import MachineSpec, VendorCaseConfig, VendorSpec
 
 SCHEMAS: Mapping[str, type[BaseModel]] = {
     "case": CaseSpec,
@@ -23,7 +26,8 @@ SCHEMAS: Mapping[str, type[BaseModel]] = {
 
 def schema(name: str) -> dict[str, object]:
     """The JSON schema of one kind of file."""
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **SCHEMAS[name].model_json_schema()}
+    made = SCHEMAS[name].model_json_schema(schema_generator=Described)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
-from suite.drivers.scripts.adapters import ADAPTERS
+from suite.drivers.scripts.adapters import ADAPTERS, nemo_rules
 from suite.errors import UsageProblem, did_you_mean
 from suite.plan import Script, ScriptLauncher
 from suite.record import Record, Value
@@ -17,6 +17,9 @@ from suite.topology import Topology
 
 LATER = frozenset({"seed", "run_dir", "data_dir", "case_dir"})
 """Names that only a run knows: the wrapper fills them in."""
+
+RULES: Mapping[str, Callable[[Sequence[str]], str]] = {"nemo": nemo_rules.problem}
+"""Adapter -> the sentence for arguments that the program it reads would refuse, once a run has paid for it."""
 
 Flag = Annotated[str, Field(pattern=r"^--?[A-Za-z][A-Za-z0-9_.-]*$")]
 _NAME = re.compile(r"\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -55,12 +58,16 @@ def planned_script(spec: ScriptSpec, names: Mapping[str, Value], origin: str) ->
     if spec.launcher is None or spec.path is None:
         missing = "launcher" if spec.launcher is None else "path"
         raise UsageProblem(f"{origin}: [script] has no {missing}; name it")
+    arguments = tuple(_words(spec.arguments, names, f"{origin}: [script.arguments]"))
+    for reader in spec.adapters or ():
+        if reader in RULES and (problem := RULES[reader](arguments)):
+            raise UsageProblem(f"{origin}: [script.arguments]: {problem}")
     return Script(
         launcher=spec.launcher,
         path=spec.path,
         adapters=spec.adapters or (),
         options=tuple(_words(spec.options, names, f"{origin}: [script.options]")),
-        arguments=tuple(_words(spec.arguments, names, f"{origin}: [script.arguments]")),
+        arguments=arguments,
         environment=_texts(spec.environment, names, f"{origin}: [script.environment]"),
         links=_texts(spec.links, names, f"{origin}: [script.links]"),
     )

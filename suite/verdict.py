@@ -21,6 +21,8 @@ from suite.plan import Plan
 from suite.requality import with_requality
 from suite.result import CheckResult, MetricResult, Result, RunResult
 from suite.run_folders import newest_attempts
+from suite.schema_version import NewerSchema
+from suite.soundness import twins
 
 CATEGORY = {
     "quality": "quality",
@@ -65,6 +67,8 @@ def _read_plan(folder: Path) -> Plan:
         return Plan.read(path)
     except FileNotFoundError:
         raise UsageProblem(f"{path}: no such file; name the folder of a plan, as in results/latest/<id>") from None
+    except NewerSchema:
+        raise
     except (OSError, ValueError) as problem:
         first = str(problem).splitlines()[0]
         raise UsageProblem(
@@ -82,10 +86,21 @@ def _settled(plan: Plan, log: HarnessLog, runs: Sequence[Measurement]) -> Outcom
         if plan.repeat == 1:
             return worst
         return worst.model_copy(update={"reason": f"run {run.n} of {plan.repeat}: {worst.reason}"})
+    if (same := twins([run.trace for run in runs])) is not None:
+        return _one_seed(*(runs[place] for place in same))
     if len(runs) < max(plan.repeat, 1):
         reason = f"{len(runs)} of {plan.repeat} runs left a folder, and nothing says why: the harness was lost"
         return Outcome(status="error", category="worker_lost", reason=reason)
     return None
+
+
+def _one_seed(one: Measurement, other: Measurement) -> Outcome:
+    """Two runs that were one and the same are no repeat."""
+    reason = (
+        f"runs {one.n} and {other.n} had the same data and the same losses, step by step, though their seeds are"
+        f" {one.seed} and {other.seed}: the seed does not reach the training"
+    )
+    return Outcome(status="failed", category="invalid_measurement", reason=reason)
 
 
 def _rank(outcome: Outcome) -> int:
@@ -147,14 +162,14 @@ def _result(evidence: Evidence, outcome: Outcome, checks: tuple[CheckResult, ...
 
 
 def _metrics(evidence: Evidence) -> dict[str, MetricResult]:
-    """Median and values of every metric over the runs that have it; speedup and efficiency over the mean base."""
+    """Median and values of every metric over the runs that have it; a speedup is over the base runs beside it."""
     found: dict[str, list[float]] = {}
     for run in evidence.runs:
         for name, value in run.metrics.items():
             found.setdefault(name, []).append(value)
     if not evidence.lost and (measured := speedups(evidence)) is not None:
-        found["speedup"] = measured[0]
-        found["efficiency"] = [value / devices_ratio(evidence.plan) for value in measured[0]]
+        found["speedup"] = list(measured.values)
+        found["efficiency"] = list(measured.over(devices_ratio(evidence.plan)).values)
     return {
         name: MetricResult(value=median(values), unit=metric_of(evidence.plan, name).unit, values=tuple(values))
         for name, values in found.items()

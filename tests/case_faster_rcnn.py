@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests.one_case import load_modules
+
 CASE_DIR = Path(__file__).resolve().parent.parent / "suite/cases/faster_rcnn/pytorch"
 DIGITS = CASE_DIR / "data/digits.npz"
 
 
-def load_case() -> SimpleNamespace:
-    """Every module of the case's folder by name."""
-    names = sorted(path.stem for path in CASE_DIR.glob("*.py") if not path.stem.startswith("test_"))
-    shadowed = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    sys.path.insert(0, str(CASE_DIR))
-    try:
-        return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
-    finally:
-        sys.path.remove(str(CASE_DIR))
-        for name in names:
-            sys.modules.pop(name, None)
-        sys.modules.update(shadowed)
-
-
-CASE = load_case()
+CASE = load_modules(CASE_DIR)
 
 FEW = {"train_scenes": 64, "eval_scenes": 7, "eval_batch_size": 3, "threads": 1}
 """The preset mini with little data."""

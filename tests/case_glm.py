@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-import tomllib
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
-CASE_DIR = Path(__file__).resolve().parent.parent / "suite/cases/glm/pytorch"
-DATA_DIR = CASE_DIR / "data"
+from tests.one_case import OneCase
 
-
-def load_case() -> SimpleNamespace:
-    """Every module of the case's folder by name."""
-    names = sorted(path.stem for path in CASE_DIR.glob("*.py") if not path.stem.startswith("test_"))
-    shadowed = {name: sys.modules.pop(name) for name in names if name in sys.modules}
-    sys.path.insert(0, str(CASE_DIR))
-    try:
-        return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
-    finally:
-        sys.path.remove(str(CASE_DIR))
-        for name in names:
-            sys.modules.pop(name, None)
-        sys.modules.update(shadowed)
-
-
-CASE = load_case()
+THE_CASE = OneCase("glm/pytorch", "FillBlanks", quality={"metric": "accuracy", "better": "higher", "target": 2.0})
+CASE, CASE_DIR, DATA_DIR = THE_CASE.modules, THE_CASE.folder, THE_CASE.folder / "data"
+params, task = THE_CASE.params, THE_CASE.task
 
 TINY_FULL = {
     "num_layers": 2,
@@ -45,23 +26,6 @@ TINY_FULL = {
     "init_checkpoint": "",
 }
 """The preset full with the sizes of a toy."""
-
-
-def params(preset: str = "full", **changes: Any) -> dict[str, Any]:
-    """The parameters of a preset, with changes to keys that exist."""
-    case = tomllib.loads((CASE_DIR / "case.toml").read_text(encoding="utf-8"))
-    merged = case["params"] | (case["preset"][preset]["params"] if preset != "full" else {})
-    assert set(changes) <= set(merged), set(changes) - set(merged)
-    return merged | changes
-
-
-def task(values: dict[str, Any], *, data_dir: Path | None = None, seed: int = 1, rank: int = 0, world: int = 1) -> Any:
-    """The case's task with its standard slots."""
-    run = SimpleNamespace(
-        params=values, seed=seed, data_dir=data_dir and str(data_dir), case_dir=str(CASE_DIR), mode="converge"
-    )
-    kind = CASE.train.FillBlanks
-    return kind(run, None, kind.default_slots(), rank, world)
 
 
 PASSAGES = (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.order import dealt
 from tests.user_toy import Checkout, make_checkout
 
 
@@ -13,3 +14,11 @@ from tests.user_toy import Checkout, make_checkout
 def checkout(tmp_path: Path) -> Checkout:
     """A toy checkout of its own, in a folder whose name has a blank."""
     return make_checkout(tmp_path / "a clone")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Several workers begin with the modules that take long: nobody waits for one that was begun last."""
+    workers = getattr(config, "workerinput", {}).get("workercount", 1)
+    if workers > 1:
+        items[:] = dealt(items, workers)

@@ -17,7 +17,7 @@ from suite.catalog import Catalog, load_catalog
 from suite.outcome import Outcome
 from suite.plan import Plan
 from suite.session import Session
-from suite.spec import Launch
+from suite.vendor_spec import Launch
 from tests.run_folders import tiny_plan
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -57,8 +57,8 @@ def mixed_session(folder: Path) -> SessionReport:
     slow = {"step_s": 0.2}
     ran = [
         (page_plan("glm", "1x1"), {"runs": [{"power_w": 210.0}, {"power_w": 212.0}], "repeat": 2}),
-        (with_base(page_plan("glm", "1x2"), threshold=1.2), {"runs": [{"power_w": 220.0}], "base_runs": [slow]}),
-        (with_base(page_plan("glm", "1x4"), threshold=3.9), {"runs": [{"step_s": 0.12}], "base_runs": [slow]}),
+        (with_base(page_plan("glm", "1x2"), threshold=1.2), {"runs": [{"power_w": 220.0}], "base_runs": [slow, slow]}),
+        (with_base(page_plan("glm", "1x4"), threshold=3.9), {"runs": [{"step_s": 0.12}], "base_runs": [slow, slow]}),
         (page_plan("bert", "1x1"), {"runs": [{"quality": (0.2, 0.3, 0.41)}]}),
         (page_plan("bert", "1x2", division="open", division_reasons=("lr is not mutable",)),
          {"runs": [{"faults": ("crash", "no_run_stop")}]}),

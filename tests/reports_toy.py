@@ -17,6 +17,7 @@ from suite.plan import Plan
 from suite.result import Artifact, Base, CheckResult, MetricResult, Result, RunResult
 from suite.topology import Topology
 from tests.run_folders import tiny_plan
+from tests.user_toy import LIGHT
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -175,7 +176,7 @@ def toy_environment(session: Path | None, script: Mapping[str, str], **over: str
     """The environment of the project's pytest."""
     environment = {**os.environ, "TOY_SCRIPT": json.dumps(script), "PYTHONPATH": str(ROOT), "COLUMNS": "200", **over}
     environment.pop("TOY_SESSION", None)
-    environment.pop("PYTEST_ADDOPTS", None)
+    environment |= LIGHT
     return environment if session is None else {**environment, "TOY_SESSION": str(session)}
 
 

@@ -202,7 +202,7 @@ class _Shape:
             "schema": 1, "run": "run-1", "rank": self.rank, "world_size": self.world, "local_rank": local,
             "node_rank": node, "host": "host", "pid": 100 + self.rank, "t_wall": 2000.0, "t_mono": self.t,
             "devices": 1,
-            "device": {"type": "cpu", "name": "CPU", "identity": f"host/{self.rank}", "index": self.rank},
+            "device": {"type": self.plan.device.type, "name": "CPU", "identity": f"host/{self.rank}", "index": self.rank},
             "framework": {"name": "torch", "version": "2.13.0"}, "fallbacks": [], "slots": {}, "timer": "sync_clock",
             "precision": {"compute": "fp32", "autocast": None, "tf32": False, "matmul": "highest"},
             "transport": "unknown", "versions": {"python": "3.11"},

@@ -15,7 +15,7 @@ import pytest
 from fixtures.topology import node_argv
 from suite.plan import Deadlines, Plan, Script
 from suite.result import Result
-from suite.spec import Launch
+from suite.vendor_spec import Launch
 from suite.verdict import judge_folder
 from tests.launch_toy import toy_plan, trainer
 from tests.run_folders import read_lines

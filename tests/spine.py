@@ -16,6 +16,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 IGNORED = shutil.ignore_patterns("__pycache__", "results", ".*")
 GLM = "glm-pytorch-cpu-host-mini"
+BRIEF_BASE = ("--set", "throughput_steps=8", "--set", "throughput_warmup_steps=2")
+"""Options of a test that is not about speedup: the runs of the base end after a few steps."""
 
 
 @dataclass(frozen=True)

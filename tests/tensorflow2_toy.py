@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
-import socket
-import subprocess
-import sys
-import tomllib
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parent.parent
-CASE_DIR = ROOT / "suite/cases/mobilenetv2/tensorflow2"
-VENDOR_DIR = ROOT / "suite/vendors/cpu/mobilenetv2/tensorflow2"
+from tests.launched_toy import LaunchedToy
+
 VARIABLE = "TRAINMARK_PYTHON_TENSORFLOW2"
 INSTALL = (
     f"python3 -m venv venvs/tf && venvs/tf/bin/pip install -e '.[tensorflow2]' && export {VARIABLE}=venvs/tf/bin/python"
@@ -105,78 +98,5 @@ PARAMS: dict[str, Any] = {
     "throughput_warmup_steps": 5, "threads": 1, "dropout": 0.0, "break": "",
 } | STRATEGY  # fmt: skip
 
-
-def mini(ranks: int, **changes: Any) -> dict[str, Any]:
-    """The parameters of mobilenetv2/tensorflow2's mini as the vendor cpu plans them."""
-    case = tomllib.loads((CASE_DIR / "case.toml").read_text(encoding="utf-8"))
-    merged: dict[str, Any] = case["params"] | case["preset"]["mini"]["params"]
-    for name in ("default", *(["hostx1x2"] if ranks == 2 else [])):
-        config = tomllib.loads((VENDOR_DIR / f"config_{name}.toml").read_text(encoding="utf-8"))
-        merged |= config["preset"]["mini"]
-    return merged | changes
-
-
-def write_run(folder: Path, values: dict[str, Any], ranks: int, case_dir: Path, **changes: Any) -> Path:
-    """run.json of a run on this CPU."""
-    (folder / "events").mkdir(parents=True, exist_ok=True)
-    spec = {
-        "schema": 1, "run": "toy-run", "id": f"line-tensorflow2-cpu-host-1x{ranks}", "n": 1, "attempt": 1,
-        "mode": "converge", "preset": "mini", "params": values, "seed": 1, "topology": {"nnodes": 1, "nproc": ranks},
-        "quality": {"metric": "mse", "better": "lower", "target": -1.0}, "limit_s": None,
-        "device": {"type": "cpu", "plugin": "", "backend": "gloo", "identity": "host", "visible_devices": "",
-                   "visible_style": "none", "shared": True, "options": {}},
-        "expect": {"world_size": ranks, "precision": values["precision"], "device_match": []},
-        "machine": "host", "data_dir": None, "case_dir": str(case_dir), "extern_dir": None, "runtime_dir": None,
-        "slots": [], "run_dir": str(folder), "checkpoint": {"every_s": 0, "final": False}, "resume": None,
-        "heartbeat_s": 5, "capabilities": {}, "sabotage": None,
-    }  # fmt: skip
-    path = folder / "run.json"
-    path.write_text(json.dumps(spec | changes), encoding="utf-8")
-    return path
-
-
-def drive(folder: Path, values: dict[str, Any], ranks: int = 1, case: Path | None = None, **changes: Any) -> int:
-    """The exit status of the launcher after a run to its end; `case` is a folder with a train.py, or the toy."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if case is None:
-        (folder / "train.py").write_text(LINE, encoding="utf-8")
-    run_json = write_run(folder, values, ranks, case or folder, **changes)
-    environment = {**os.environ, "TRAINMARK_RUN": str(run_json), "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
-    argv = [os.environ[VARIABLE], str(ROOT / "suite/drivers/ranks.py"), f"--nproc-per-node={ranks}"]
-    argv += [f"--master-port={free_port()}", str(ROOT / "suite/drivers/rank.py"), str((case or folder) / "train.py")]
-    return subprocess.run(argv, env=environment, timeout=240, check=False).returncode
-
-
-def free_port() -> int:
-    """A port that nobody holds at this moment."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
-
-
-def events(folder: Path, rank: int = 0, name: str = "") -> list[dict[str, Any]]:
-    """The events of a rank, or those of one name."""
-    lines = (folder / f"events/rank{rank}.jsonl").read_text(encoding="utf-8").splitlines()
-    return [event for event in map(json.loads, lines) if name in ("", event["event"])]
-
-
-def losses(folder: Path, rank: int = 0) -> list[float]:
-    """The loss of every step of a rank."""
-    return [loss for window in events(folder, rank, "steps") for loss in window["loss"]]
-
-
-def stop(folder: Path, rank: int = 0) -> tuple[str, str]:
-    """How a rank ended."""
-    last = events(folder, rank)[-1]
-    return last["status"], last["reason"]
-
-
-def log(folder: Path, rank: int = 0) -> str:
-    """What a rank printed."""
-    return (folder / f"logs/rank{rank}.log").read_text(encoding="utf-8", errors="replace")
-
-
-def show(folder: Path) -> None:
-    """Everything of a failed run, for the report of a test."""
-    for path in sorted(folder.glob("logs/*")):
-        print(path.name, path.read_text(encoding="utf-8", errors="replace")[-3000:], file=sys.stderr)
+TOY = LaunchedToy("tensorflow2", LINE, {"TF_CPP_MIN_LOG_LEVEL": "2"}, has_data=False)
+CASE_DIR, mini, drive = TOY.case_dir, TOY.case_params, TOY.drive

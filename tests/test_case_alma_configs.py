@@ -13,7 +13,8 @@ pytest.importorskip("tokenizers")
 from suite.catalog import load_catalog
 from suite.plan import Request
 from suite.selection import plans
-from tests.case_alma import ROOT, params
+from tests.case_alma import params
+from tests.one_case import ROOT
 
 CATALOG = load_catalog(ROOT / "suite")
 MINE: dict[str, Any] = {"models": ("alma",), "frameworks": ("pytorch",)}

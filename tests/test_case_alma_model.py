@@ -16,7 +16,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from suite.catalog import load_catalog  # noqa: E402
 from suite.drivers.pytorch.optimizer import decayed_groups  # noqa: E402
 from suite.flops import FORMULAS  # noqa: E402
-from tests.case_alma import CASE, CASE_DIR, ROOT, TINY, params, task  # noqa: E402
+from tests.case_alma import CASE, CASE_DIR, TINY, params, task  # noqa: E402
+from tests.one_case import ROOT  # noqa: E402
 
 CATALOG = load_catalog(ROOT / "suite")
 PARTS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")

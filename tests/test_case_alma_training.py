@@ -19,7 +19,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from suite.catalog import load_catalog  # noqa: E402
-from tests.case_alma import CASE, CASE_DIR, ROOT, TINY, drive, losses, params, run_json, scores, task  # noqa: E402
+from tests.case_alma import CASE, CASE_DIR, TINY, drive, params, run_json, scores, task  # noqa: E402
+from tests.one_case import ROOT, losses  # noqa: E402
 
 CATALOG = load_catalog(ROOT / "suite")
 SHORT = {"base_steps": 3, "max_samples": 512, "eval_every_samples": 256, "threads": 1, "log_freq": 2}

@@ -10,7 +10,8 @@ from suite.catalog import load_catalog
 from suite.drivers.events import RunProblem
 from suite.plan import Request
 from suite.selection import plans
-from tests.case_bert import ROOT, params, task
+from tests.case_bert import params, task
+from tests.one_case import ROOT
 
 CATALOG = load_catalog(ROOT / "suite")
 

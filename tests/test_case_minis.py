@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.spine import check_of, clone
+from tests.spine import BRIEF_BASE, check_of, clone
 
 pytestmark = pytest.mark.slow
 
@@ -16,7 +16,7 @@ def test_a_mini_reaches_its_target_on_two_ranks(tmp_path: Path, model: str) -> N
     """With parameters that agree at the end: no target tells whether gradients were averaged. `alma`: on Slurm."""
     checkout = clone(tmp_path)
     argv = ("--model", model, "--framework", "pytorch", "--topology", "1x2", "--session", "s")
-    code, out = checkout.run(*argv)
+    code, out = checkout.run(*argv, *BRIEF_BASE)
     assert code == 0, out
     result = checkout.result("s", f"{model}-pytorch-cpu-host-mini-1x2")
     assert result["outcome"]["status"] == "passed"

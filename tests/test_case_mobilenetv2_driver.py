@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from suite.drivers.pytorch.device import Device
-from tests.case_mobilenetv2 import CASE_DIR, TINY, drive, losses, params, qualities, task, write_photographs
+from tests.case_mobilenetv2 import CASE_DIR, TINY, drive, params, task, top1, write_photographs
+from tests.one_case import losses
 
 KEEP = {"checkpoint": {"every_s": 0, "final": True}}
 SHORT = params("mini", threads=1, dropout=0.0, train_batch_size=32, max_samples=896, eval_every_samples=448, lr=0.05)
@@ -49,7 +50,7 @@ def test_a_resumed_run_goes_on_exactly(alone: list[Any], tmp_path: Path) -> None
     resume = str(tmp_path / "first/checkpoints/latest.pt")
     second = drive(tmp_path / "second", HALVES, resume=resume, **KEEP)[0]
     assert losses(first) + losses(second) == losses(alone)
-    assert qualities(first) + qualities(second) == qualities(alone)
+    assert top1(first) + top1(second) == top1(alone)
 
 
 def test_two_ranks_end_with_equal_parameters(shared: Any) -> None:
@@ -69,7 +70,7 @@ def test_all_ranks_evaluate_rank_0s_statistics(shared: Any) -> None:
     with torch.no_grad():
         correct, shown = one.evaluate(model.eval())["top1"]
     assert shown == 500
-    assert correct / shown == qualities(streams[0])[-1]
+    assert correct / shown == top1(streams[0])[-1]
 
 
 def test_the_driver_trains_and_evaluates_photographs(tmp_path: Path) -> None:
@@ -79,7 +80,7 @@ def test_the_driver_trains_and_evaluates_photographs(tmp_path: Path) -> None:
                        "eval_batch_size": 8, "lr": 0.05, "lr_step_every": 10, "log_freq": 10})  # fmt: skip
     events = drive(tmp_path / "run", values, data_dir=str(tmp_path / "data"), preset="full")[0]
     assert [event["samples"] for event in events if event["event"] == "eval_result"] == [480, 960]
-    assert qualities(events)[-1] >= 0.5, "the colours of the classes are far apart: chance is 0.25"
+    assert top1(events)[-1] >= 0.5, "the colours of the classes are far apart: chance is 0.25"
     rates = [event["lr"] for event in events if event["event"] == "steps"]
     assert rates[1] == pytest.approx(0.05 * 0.98)
 
@@ -104,23 +105,22 @@ def test_convolutions_are_tuned_where_the_plan_says_so(on: bool, monkeypatch: py
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(
-    "name, changes, more",
-    [
-        pytest.param("lr0", {"lr": 0.0}, {}, marks=pytest.mark.nightly),
-        ("labels", {}, {"sabotage": "labels_shuffled"}),
-    ],
+    "name, changes, more", [("lr0", {"lr": 0.0}, {}), ("labels", {}, {"sabotage": "labels_shuffled"})]
 )
 def test_a_run_broken_on_purpose_stays_far_from_the_target(
     name: str, changes: dict[str, Any], more: dict[str, Any], tmp_path: Path
 ) -> None:
     events = drive(tmp_path / name, params("mini", threads=1, **changes), **more)[0]
-    assert max(qualities(events)) < 0.4
+    assert max(top1(events)) < 0.4
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [11, pytest.param(12, marks=pytest.mark.nightly)])
 def test_a_healthy_run_reaches_the_target(seed: int, tmp_path: Path) -> None:
     target = tomllib.loads((CASE_DIR / "case.toml").read_text())["preset"]["mini"]["target"]["value"]
-    events = drive(tmp_path / "run", params("mini", threads=1), seed=seed)[0]
-    assert qualities(events)[-1] > target
+    quality = {"metric": "top1", "better": "higher", "target": target}
+    events = drive(tmp_path / "run", params("mini", threads=1), seed=seed, quality=quality)[0]
+    assert top1(events)[-1] >= target
+    assert events[-1]["reason"] == "target_reached"

@@ -14,14 +14,8 @@ import pytest
 import torch
 
 from suite.drivers.events import RunProblem
-from tests.case_mobilenetv2 import (
-    CASE,
-    CASE_DIR,
-    ROOT,
-    one_thread,
-    params,
-    task,
-)
+from tests.case_mobilenetv2 import CASE, CASE_DIR, one_thread, params, task
+from tests.one_case import ROOT
 
 
 @pytest.fixture(autouse=True, scope="module")

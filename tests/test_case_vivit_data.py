@@ -17,7 +17,8 @@ from suite.catalog import load_catalog
 from suite.drivers.events import RunProblem
 from suite.plan import Request
 from suite.selection import plans
-from tests.case_vivit import CASE, CASE_DIR, DATA_DIR, ROOT, TINY, params, task, write_arrays
+from tests.case_vivit import CASE, CASE_DIR, DATA_DIR, TINY, params, task, write_arrays
+from tests.one_case import ROOT
 
 Place = CASE.data.Place
 

@@ -18,7 +18,8 @@ from suite.drivers.events import RunProblem
 from suite.drivers.pytorch.device import EnvironmentProblem
 from suite.plan import Request
 from suite.selection import plans
-from tests.case_whisper import CASE, DATA_DIR, ROOT, TINY_FULL, make_tokenizer, params, task, written
+from tests.case_whisper import CASE, DATA_DIR, TINY_FULL, make_tokenizer, params, task, written
+from tests.one_case import ROOT
 
 Collator, Place, shares = CASE.data.Collator, CASE.data.Place, CASE.data.shares
 IGNORED = CASE.model.IGNORED

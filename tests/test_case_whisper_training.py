@@ -13,19 +13,8 @@ import torch
 
 from suite.catalog import load_catalog
 from suite.drivers.events import RunProblem
-from tests.case_whisper import (
-    CASE,
-    CASE_DIR,
-    ROOT,
-    TINY_FULL,
-    drive,
-    error_rates,
-    losses,
-    make_tokenizer,
-    params,
-    task,
-    written,
-)
+from tests.case_whisper import CASE, CASE_DIR, TINY_FULL, drive, error_rates, make_tokenizer, params, task, written
+from tests.one_case import ROOT, losses
 
 CATALOG = load_catalog(ROOT / "suite")
 

@@ -17,7 +17,7 @@ import pytest
 
 from fixtures.bundle import TRAINING_PARTS, Bundle
 from fixtures.conformance import rerun_command, settle_conformance, summary_lines, take_capabilities
-from fixtures.options import OPTIONS
+from fixtures.option_table import OPTIONS
 from suite.capabilities import CAPABILITIES
 from suite.conformance.checks import BY_NAME, SABOTAGES
 from suite.errors import UsageProblem

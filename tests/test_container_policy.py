@@ -149,7 +149,9 @@ def test_a_plan_shows_the_container_and_no_secret(checkout: Checkout) -> None:
     )
     done = checkout.pytest("suite", "-k", "toy and 1x1", "--vendor", "cpu", "--site", "site.toml", "--plan")
     assert done.code == 0, done.out
-    assert "podman run --rm --init --interactive --shm-size=1g --network=none pytorch env" in done.out
+    confined = "--cap-drop=ALL --security-opt=no-new-privileges"
+    assert f"podman run --rm --init --interactive {confined} --shm-size=1g --network=none --volume=" in done.out
+    assert " --volume=RUN:RUN IMAGE env " in done.out and "no image 'pytorch': " in done.out, "the toy has no recipe"
     assert "python3 -m torch.distributed.run" in done.out
     assert "hush" not in done.out and f"API_KEY={HIDDEN}" in done.out
 

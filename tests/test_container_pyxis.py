@@ -109,5 +109,8 @@ def test_a_plan_shows_the_step(tmp_path: Path) -> None:
         container=Container(engine="pyxis", images={"pytorch": "lab/pytorch:1"}, squash_dir="/shared"),
     )
     (line,) = describe(toy_plan(tmp_path, topology="1x1"), site)
-    assert line.startswith("srun --container-image=lab/pytorch:1 ") and " --no-container-mount-home env " in line
+    assert (
+        line.startswith("srun --container-image=/shared/lab_pytorch_1.sqsh ")
+        and " --no-container-mount-home env " in line
+    )
     assert " python3 -m torch.distributed.run" in line

@@ -18,7 +18,8 @@ from typing import get_args
 
 import pytest
 
-from fixtures.options import ENGINES, LAUNCHERS, OPTIONS
+from fixtures.option_table import OPTIONS
+from fixtures.options import ENGINES, LAUNCHERS
 from fixtures.site import SiteFile
 from reports.__main__ import _parser as reports_parser
 from reports.records import SessionRecord
@@ -31,7 +32,7 @@ from suite.metrics import METRICS
 from suite.plan import Mode, Request
 from suite.requality import VALUE
 from suite.selection import plans
-from suite.spec import ThresholdName
+from suite.vendor_spec import ThresholdName
 from tools.__main__ import parser as tools_parser
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -183,6 +183,20 @@ def test_windows_touch() -> None:
     assert second["step_s"][0] >= 0.05 and second["data_s"][0] < 0.05
 
 
+def test_a_host_interrupted_between_two_readings_does_not_contradict_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = Device.open(RUN["device"], 0)
+    stamp = device.stamp
+    monkeypatch.setattr(device, "stamp", lambda: (stamp(), time.sleep(0.02))[0])
+    clock = WindowClock(device)
+    clock.start()
+    for _ in range(2):
+        clock.fetch()
+        clock.waited()
+        clock.stepped()
+        told = clock.close()
+        assert told["window_s"] == pytest.approx(sum(told["step_s"]), abs=1e-6)
+
+
 @pytest.mark.parametrize(
     ("spec", "rank", "count", "sentence"),
     [

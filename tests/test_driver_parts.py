@@ -124,8 +124,8 @@ def test_steps_skipped_by_the_loss_scaler_are_counted(use_fused: bool) -> None:
     for number, factor in enumerate((1.0, math.inf, 1.0, math.inf)):
         scaler.scale((weight * factor).sum()).backward()
         stepper.step(number)
-    assert stepper.take_skipped() == 2
-    assert stepper.take_skipped() == 0
+    assert stepper.take_counts() == {"skipped": 2, "updates": 2}
+    assert stepper.take_counts() == {"skipped": 0, "updates": 0}
     assert math.isfinite(float(weight.detach()))
 
 
@@ -228,13 +228,13 @@ class Shares:
 def test_uneven_shards_are_summed_before_the_division() -> None:
     model = torch.nn.Linear(1, 1)
     found = evaluate(Shares(accuracy=(1, 3)), model, Precision("fp32", cpu()), Ranks({"accuracy": (4.0, 5.0)}))
-    assert found == {"accuracy": 5 / 8} and model.training
+    assert found == ({"accuracy": 5 / 8}, {"accuracy": 8.0}, 0) and model.training
 
 
 def test_an_empty_evaluation_is_no_number_and_never_meets() -> None:
     found = evaluate(Shares(accuracy=(0, 0)), torch.nn.Linear(1, 1), Precision("fp32", cpu()), Ranks())
     quality = {"metric": "accuracy", "better": "lower", "target": 1.0}
-    assert math.isnan(found["accuracy"]) and not meets(found, quality)
+    assert math.isnan(found.metrics["accuracy"]) and not meets(found.metrics, quality)
     assert meets({"accuracy": 1.0}, quality) and not meets({"accuracy": 1.1}, quality)
     with pytest.raises(RunProblem, match=r"gives no 'accuracy'.*\(have: bleu\)"):
         meets({"bleu": 1.0}, quality)

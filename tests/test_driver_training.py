@@ -73,6 +73,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One rank, 512 samples in batches of 16."""
+    folder = tmp_path_factory.mktemp("alone")
+    assert train(folder, params={"max_samples": 512}).returncode == 0
+    return folder
+
+
 def test_a_run_ends_at_max_samples_with_every_event(whole: Path) -> None:
     check_stream(whole)
     assert stop(whole) == ("success", "max_samples")
@@ -123,28 +131,26 @@ def test_two_checkpoints_are_kept(tmp_path: Path) -> None:
     assert len(stops) > 2 and stops[-1]["bytes"] == (tmp_path / stops[-1]["path"]).stat().st_size
 
 
-def test_accumulated_gradients_are_those_of_the_whole_batch(tmp_path: Path) -> None:
-    assert train(tmp_path / "one", params={"max_samples": 512}).returncode == 0
+def test_accumulated_gradients_are_those_of_the_whole_batch(alone: Path, tmp_path: Path) -> None:
     halves = {"max_samples": 512, "train_batch_size": 8, "gradient_accumulation_steps": 2, "num_workers": 3}
     assert train(tmp_path / "two", params=halves).returncode == 0
-    assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    assert losses(tmp_path / "two") == pytest.approx(losses(alone), rel=1e-4)
     check_stream(tmp_path / "two")
     assert events(tmp_path / "two")[-1]["samples"] == 512
 
 
-def test_two_ranks_train_as_one_at_the_same_global_batch(tmp_path: Path) -> None:
-    assert train(tmp_path / "one", params={"max_samples": 512}).returncode == 0
+def test_two_ranks_train_as_one_at_the_same_global_batch(alone: Path, tmp_path: Path) -> None:
     done = train(tmp_path / "two", 2, params={"max_samples": 512, "train_batch_size": 8}, heartbeat_s=0.05)
     assert done.returncode == 0, done.stderr
     mean = [sum(pair) / 2 for pair in zip(losses(tmp_path / "two", 0), losses(tmp_path / "two", 1))]
-    assert mean == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    assert mean == pytest.approx(losses(alone), rel=1e-4)
     for rank in (0, 1):
         check_stream(tmp_path / "two", rank)
         checksum = events(tmp_path / "two", rank, "checksum")[0]
         assert (checksum["equal"], checksum["spread"], checksum["uncovered"]) == (True, 0.0, 0)
         record = json.loads((tmp_path / "two" / "exits" / f"rank{rank}.json").read_text())
         assert (record["rank"], record["returncode"], record["signal"]) == (rank, 0, None)
-    quality = [events(tmp_path / run, name="eval_result")[-1] for run in ("one", "two")]
+    quality = [events(run, name="eval_result")[-1] for run in (alone, tmp_path / "two")]
     assert quality[0]["samples"] == quality[1]["samples"] == 512
     assert quality[0]["metrics"]["mse"] == pytest.approx(quality[1]["metrics"]["mse"], rel=1e-4)
     windows = [[(w["first"], w["count"]) for w in events(tmp_path / "two", rank, "steps")] for rank in (0, 1)]
@@ -203,7 +209,7 @@ def test_steady_steps_without_data_or_evaluation(tmp_path: Path) -> None:
     [
         ({"params": {"break": "raise"}}, "ValueError: the disk is on fire"),
         ({"params": {"break": "raise", "num_workers": 2}}, "ValueError: the disk is on fire"),
-        ({"sabotage": "coffee"}, "sabotage 'coffee' is not one of labels_shuffled, gradients_not_averaged"),
+        ({"sabotage": "coffee"}, "sabotage 'coffee' is not one of lr_zero, labels_shuffled, gradients_not_averaged"),
         ({"params": {"log_freq": 0}}, "log_freq = 0 must be at least 1"),
         ({"quality": {"metric": "bleu", "better": "higher", "target": 1}}, "gives no 'bleu'"),
     ],

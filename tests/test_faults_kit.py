@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -90,7 +91,7 @@ def test_another_project_loads_the_kit(tmp_path: Path) -> None:
         "-p",
         "no:cacheprovider",
         "-o",
-        f"pythonpath={ROOT}",
+        f"pythonpath={shlex.quote(str(ROOT))}",
         str(tmp_path),
     ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)

@@ -22,7 +22,7 @@ from fixtures.launcher import AgentSpec, monitor_spec
 from fixtures.node import monitor, processes, tool
 from fixtures.node.host import network
 from fixtures.node.tool import Tools
-from suite.spec import Monitor
+from suite.vendor_spec import Monitor
 from tests.launch_toy import tagged_with, until
 
 DEVICES = [{"id": "ACC-a", "uuid": "ACC-a", "index": 0}, {"id": "ACC-b", "uuid": "ACC-b", "index": 1}]
@@ -134,7 +134,8 @@ def test_a_tool_that_cannot_be_killed_is_left_behind_and_not_started_again(
     assert second == [f"{stuck}: still hangs (pid {pid}) and cannot be killed"]
     assert living(stuck) == [pid]
     os.kill(pid, signal.SIGKILL)
-    until(lambda: not living(stuck))
+    # Its command line is gone before its parent can wait for it, and only the latter tells that it is dead.
+    until(lambda: os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT))
     monkeypatch.undo()
     assert "was killed" in asked.read()[1][0], "once it is gone it is tried again"
 

@@ -12,7 +12,7 @@ from fixtures.attempt import torchrun_command
 from fixtures.site import Site
 from fixtures.topology import describe
 from suite.plan import Deadlines
-from suite.spec import Launch
+from suite.vendor_spec import Launch
 from tests.launch_toy import TRAIN, tagged_with, toy_plan, trainer
 from tests.run_folders import read_lines
 

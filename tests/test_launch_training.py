@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -115,7 +116,8 @@ def kill_rank(which: str) -> Any:
             pid = act.pid  # type: ignore[attr-defined]
             for victim in [int(Path(f"/proc/{pid}/stat").read_text().split()[3])] if which == "wrapper" else []:
                 os.kill(victim, signal.SIGKILL)
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # the training dies with its wrapper, perhaps by now
+                os.kill(pid, signal.SIGKILL)
         elif rank == 1 and event["event"] == "header":
             act.pid = event["pid"]  # type: ignore[attr-defined]
 

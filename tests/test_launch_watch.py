@@ -16,7 +16,7 @@ from fixtures.cause import fault_category, find_cause, ranks
 from fixtures.event_tail import EventTail, Exit
 from fixtures.watch import SETTLE_S, Decision, Watch
 from suite.plan import Deadlines
-from suite.spec import Fault
+from suite.vendor_spec import Fault
 
 LIMITS = Deadlines(launch_s=10, first_step_s=20, no_progress_s=30, total_s=100, teardown_s=5)
 

@@ -225,8 +225,11 @@ def test_plan_that_never_ran(tmp_path: Path) -> None:
         ([{}, {}], 1.5, "passed", ""),
         ([{}, {}], 2.5, "failed", "speedup"),
         ([{"step_s": 0.08}, {"step_s": 0.12}], 1.9, "inconclusive", "noise"),
-        ([{"step_s": 0.08}, {"step_s": 0.12}], 1.5, "passed", ""),
-        ([{"step_s": 0.08}, {"step_s": 0.12}], 2.5, "failed", "speedup"),
+        ([{"step_s": 0.098}, {"step_s": 0.102}], 1.2, "passed", ""),
+        ([{"step_s": 0.098}, {"step_s": 0.102}], 3.2, "failed", "speedup"),
+        ([{"step_s": 0.098}, {"step_s": 0.102}], 1.5, "inconclusive", "noise"),
+        ([{}], 1.5, "passed", ""),
+        ([{}], 2.5, "failed", "speedup"),
         ([{}, {"faults": ["no_run_stop"]}], 1.5, "inconclusive", "no_baseline"),
         ([{"steps": 10}], 1.5, "inconclusive", "no_baseline"),
         ([], 1.5, "inconclusive", "no_baseline"),
@@ -238,6 +241,9 @@ def test_plan_that_never_ran(tmp_path: Path) -> None:
         "straddled",
         "clear",
         "clearly missed",
+        "less clear",
+        "one base run",
+        "one base run, missed",
         "base void",
         "base unsteady",
         "no base",
@@ -274,7 +280,7 @@ def test_spread_of_the_repeats_counts_as_noise(tmp_path: Path) -> None:
 def test_reused_base_is_named_and_its_digest_compared(tmp_path: Path) -> None:
     plan = with_base(tiny_plan())
     assert plan.base is not None
-    earlier = write_plan_folder(tmp_path / "earlier", plan.base)
+    earlier = write_plan_folder(tmp_path / "earlier", plan.base.model_copy(update={"repeat": 2}), runs=[{}, {}])
     folder = write_plan_folder(tmp_path / "plan", plan)
     line = {"event": "base", "folder": str(earlier), "reused": True, "plan_digest": "p1x1"}
     line["note"] = "of an earlier session"
@@ -289,7 +295,7 @@ def test_reused_base_is_named_and_its_digest_compared(tmp_path: Path) -> None:
 def test_base_from_baselines(tmp_path: Path) -> None:
     plan = with_base(tiny_plan())
     assert plan.base is not None
-    base = judge_folder(write_plan_folder(tmp_path / "earlier", plan.base))
+    base = judge_folder(write_plan_folder(tmp_path / "earlier", plan.base, runs=[{}, {}]))
     approved = tmp_path / "baselines" / "cpu"
     approved.mkdir(parents=True)
     (approved / "broken.json").write_text("{")
@@ -336,8 +342,11 @@ def test_artifacts_by_digest_without_links(tmp_path: Path) -> None:
 def test_folder_without_a_plan_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageProblem, match=r"plan\.json: no such file"):
         judge_folder(tmp_path)
-    (tmp_path / "plan.json").write_text('{"schema_version": 9}')
+    (tmp_path / "plan.json").write_text('{"schema_version": 1}')
     with pytest.raises(UsageProblem, match="not a plan of this version"):
+        judge_folder(tmp_path)
+    (tmp_path / "plan.json").write_text('{"schema_version": 9}')
+    with pytest.raises(UsageProblem, match="schema_version 9 is newer than 1"):
         judge_folder(tmp_path)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from suite.rank_stream import read_stream
-from tests.paddle_toy import PARAMS, drive, events, log, losses, needs_paddle, stop
+from tests.launched_toy import events, log, losses, stop
+from tests.paddle_toy import PARAMS, drive, needs_paddle
 
 pytestmark = needs_paddle
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.paddle_toy import PARAMS, drive, events, log, losses, needs_paddle, stop
+from tests.launched_toy import events, log, losses, stop
+from tests.paddle_toy import PARAMS, drive, needs_paddle
 
 pytestmark = [pytest.mark.slow, needs_paddle]
 

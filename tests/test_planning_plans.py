@@ -12,7 +12,8 @@ from suite.digest import code_digest
 from suite.layers import add_sets, add_vendor_file, fold_case
 from suite.plan import Check, Plan
 from suite.resolve import derive_seed
-from suite.spec import CaseSpec, VendorCaseConfig
+from suite.spec import CaseSpec
+from suite.vendor_spec import VendorCaseConfig
 from tests.planning_toys import CASE, make_suite, plan_all, plan_one, refusal, write
 
 CONFIG = "vendors/acme/toy/pytorch/config_A1x1x8.toml"

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fixtures.options import OPTIONS
+from fixtures.option_table import OPTIONS
 from reports import plots
 from reports.__main__ import main
 from reports.html import SINGLE_FILE_BYTES, write_pages, write_single_file
@@ -141,7 +141,9 @@ def test_a_missing_number_is_never_zero(session: Path) -> None:
 def test_a_plan_shows_checks_with_sources_and_how_to_run_it_again(session: Path) -> None:
     text = plan_of(session, f"{GLM}-1x4").text
     base = "toy-pytorch-cpu-host-mini-throughput-1x1: 40 image/s, folder base"
-    assert re.search(rf"speedup ✓ pass 6\.66\d ≥ 3\.9 compared with {base} a vendor", text)
+    assert re.search(
+        rf"speedup ✓ pass 6\.66\d ≥ 3\.9 compared with {base}, low 6\.6\S+, high 6\.6\S+, degrees_of_freedom 1 a", text
+    )
     assert "no_threshold: nobody has declared one" in text
     assert f"pytest suite -k '[{GLM}-1x4]' --vendor cpu --preset mini --seed 7 --set lr=0.1" in text
     assert "python -m torch.distributed.run train.py" in text

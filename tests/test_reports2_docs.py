@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fixtures.options import OPTIONS
+from fixtures.option_table import OPTIONS
 from reports import statistics
 from reports.__main__ import _parser
 from reports.compare import ACROSS, TOLERANCES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 import shutil
 import signal
 import time
@@ -23,7 +22,8 @@ from tests.test_reports_junit import XSD
 __all__ = ["toy_checkout"]
 
 CASES = ("ant", "bee", "cow")
-SEED = 20_260_131
+MOMENTS_S = (0.0, 0.6, 1.2, 2.0, 3.0, 5.0)
+"""Seconds of a session's life: before its first plan, within each, and after its last on most machines."""
 SCHEMA = Path(__file__).resolve().parents[1] / "suite/schemas/session.schema.json"
 
 
@@ -73,15 +73,14 @@ def check_valid(session: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_session_killed_at_ten_moments_is_rebuilt_each_time(toy_checkout: MakeCheckout, tmp_path: Path) -> None:
-    draw = random.Random(SEED)
+def test_a_session_killed_at_any_moment_is_rebuilt_each_time(toy_checkout: MakeCheckout, tmp_path: Path) -> None:
     seen: set[str] = set()
-    for moment in range(10):
+    for moment in MOMENTS_S:
         checkout = three_cases(toy_checkout())
         process = checkout.start(checkout.command())
         try:
             await_journal(checkout.results)
-            time.sleep(draw.uniform(0.0, 4.0))
+            time.sleep(moment)
         finally:
             process.send_signal(signal.SIGKILL)
             process.wait(30)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fixtures.faults.checkout import ToyCheckout
-from fixtures.options import OPTIONS
+from fixtures.option_table import OPTIONS
 from fixtures.site import load_site
 from fixtures.testing import MakeCheckout, toy_checkout
 from reports.__main__ import main
@@ -70,12 +70,14 @@ def test_a_case_without_its_program_is_a_mistake_of_configuration(toy_checkout: 
 def test_results_that_do_not_fit_a_limit_are_no_fault_of_the_harness(toy_checkout: MakeCheckout) -> None:
     checkout = toy_checkout()
     done = subprocess.run(
-        checkout.command(), cwd=checkout.root, env=checkout.environment(), capture_output=True, text=True, timeout=120,
+        checkout.command(), cwd=checkout.root, env={**checkout.environment(), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True, text=True, timeout=120,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048)),
     )  # fmt: skip
     assert done.returncode == 1, done.stdout + done.stderr
-    assert "error: provision: " in done.stdout and "error: harness" not in done.stdout
-    assert "results cannot be written (File too large)" in done.stdout and "ulimit -f" in done.stdout
+    assert "error: environment: " in done.stdout and "error: harness" not in done.stdout
+    assert "results cannot be written (File too large): a file is at the file size limit of 2,048 bytes" in done.stdout
+    assert "raise it: ulimit -f unlimited" in done.stdout
 
 
 @pytest.fixture

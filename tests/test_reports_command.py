@@ -149,7 +149,7 @@ def test_an_unwritable_place_is_one_sentence(session: Path, capsys: pytest.Captu
 
 def test_rebuild_tells_of_a_result_that_cannot_be_read(session: Path, capsys: pytest.CaptureFixture[str]) -> None:
     broken(session / "one-pytorch-cpu-host-mini-1x1", "result.json", '{"schema_version": 1,')
-    assert main(["rebuild", str(session)]) == 0
+    assert main(["rebuild", str(session)]) == 4
     captured = capsys.readouterr()
     assert "report problem: " in captured.err and "result.json: not JSON" in captured.err
     assert "2 error" not in captured.out and "1 failed, 1 error" in captured.out

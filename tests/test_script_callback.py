@@ -196,3 +196,27 @@ def test_callback_and_log_agree_where_each_can_observe(tmp_path: Path, monkeypat
     assert in_sync["mini"].status == "pass"
     assert in_sync["mini_log"].reason.startswith("not_observable")
     assert tagged_with(f"toy-{os.getpid()}") == []
+
+
+@pytest.mark.slow
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("old", "new", "status", "category", "words"),
+    [
+        (
+            '"loss": (y - labels).square().mean()',
+            '"loss": (y - labels).square().mean() * (1.0 if self.training else float("nan"))',
+            *("failed", "nonfinite_loss", "a loss is not finite"),
+        ),
+        ("make().train()\n", 'sys.exit("no such column: label")\n', *("error", "crash", "no such column: label")),
+    ],
+    ids=["the loss of an evaluation", "a text as its exit status"],
+)
+def test_how_a_script_ends_badly_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, old: str, new: str, status: str, category: str, words: str
+) -> None:
+    text = TRAINS.replace(old, new, 1)
+    assert text != TRAINS
+    outcome = judged(tmp_path, alone(tmp_path, text, target=2.0), monkeypatch).outcome
+    assert (outcome.status, outcome.category) == (status, category), outcome
+    assert words in outcome.reason

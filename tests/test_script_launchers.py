@@ -21,8 +21,8 @@ from fixtures.torchrun import torchrun_argv
 from suite.catalog import load_catalog
 from suite.plan import DeviceSpec, Plan, Request
 from suite.selection import plans
-from suite.spec import Launch
 from suite.topology import Topology
+from suite.vendor_spec import Launch
 from tests.script_toy import script_plan
 
 ROOT = Path(__file__).resolve().parent.parent

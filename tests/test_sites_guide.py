@@ -162,7 +162,8 @@ def test_a_site_says_what_the_guide_says(name: str, machine: str, environment: d
     assert (found.slurm.account, found.slurm.partition) == ("", ""), "these are the reader's own"
     assert found.image_for("alma", "accelerate") == "/lustre/fs0/scratch/images/alma-24.01.sqsh"
     assert found.image_for("vivit", "accelerate") == found.image_for("whisper", "accelerate")
-    assert found.image_for("alma", "pytorch") is None
+    assert found.image_for("alma", "pytorch") == "/lustre/fs0/scratch/images/pytorch.sqsh"
+    assert found.image_for("gpt3", "nemo") is None, "the guide names none"
 
 
 def test_where_the_guide_s_scripts_differ_from_its_cluster_s_tab() -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
-from fixtures.channel_tcp import Exchange, NodeLink
+from fixtures.channel_tcp import Exchange
 from fixtures.launcher import AgentSpec, Message, wait_for_word
 from fixtures.node.control import proof
+from fixtures.node_link import NodeLink
 from fixtures.slurm_launcher import SlurmLauncher
 from suite.outcome import Outcome
 from tests.launch_toy import ROOT, tagged_with, until

@@ -20,6 +20,7 @@ from tests.launch_toy import GOOD, ROOT, TRAIN, tagged_with, until
 from tests.run_folders import read_lines
 from tests.slurm.cluster import Cluster, missing
 from tests.slurm_toy import ENDLESS, AtFirstStep, ended, settled, slurm_trainer, two_nodes
+from tests.spine import BRIEF_BASE
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "a cluster can be made")
 
@@ -275,6 +276,7 @@ def test_a_case_trains_on_two_nodes(tmp_path: Path, cluster: Cluster, model: str
         str(site),
         "--session",
         str(tmp_path / "session"),
+        *BRIEF_BASE,
     ]
     done = subprocess.run(argv, cwd=ROOT, env=cluster.env, capture_output=True, text=True, timeout=900, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fixtures import slurm_job
+from fixtures import slurm_granted, slurm_job
 from fixtures.faults.scheduler import AWAY, UNKNOWN, FakeSlurm
 from fixtures.slurm_client import Slurm, SlurmAway, SlurmProblem
 from fixtures.slurm_watch import JobWatch
@@ -30,6 +30,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeSlurm
         monkeypatch.delenv(name)
     for name in ("LEAVE_S", "GONE_S"):
         monkeypatch.setattr(slurm_job, name, 6.0)
+    monkeypatch.setattr(slurm_granted, "GONE_S", 6.0)
     fake = FakeSlurm(tmp_path / "slurm fake")
     monkeypatch.setenv("PATH", f"{fake.bin}:{os.environ['PATH']}")
     try:

@@ -23,13 +23,28 @@ def checkout(tmp_path: Path) -> Clone:
     return clone(tmp_path)
 
 
-def test_glm_reaches_its_target_and_the_verdict_replays(checkout: Clone) -> None:
+def with_threshold(checkout: Clone, name: str, value: float, extra: str = "") -> list[str]:
+    """A copy of the cpu vendor outside the checkout that declares a threshold; the option that names it."""
+    folder = checkout.root.parent / f"{name}{value}" / "cpu"
+    shutil.copytree(checkout.root / "suite/vendors/cpu", folder)
+    for topology in ("1x1", "1x2"):
+        config = folder / f"glm/pytorch/config_hostx{topology}.toml"
+        text = config.read_text() if config.exists() else ""
+        if name == "speedup" and topology == "1x1":
+            continue
+        config.write_text(f'{text}\n[preset.mini{extra}.threshold.{name}]\nvalue = {value}\nsource = "a test"\n')
+    return ["--vendor-path", str(folder)]
+
+
+def test_glm_reaches_its_target_in_time_and_the_verdict_replays(checkout: Clone) -> None:
     """An independent program finds the same accuracy in the checkpoint; edited evidence turns the replay red."""
-    code, out = checkout.run("-k", "glm and 1x1", "--session", "s")
+    code, out = checkout.run("-k", "glm and 1x1", "--session", "s", *with_threshold(checkout, "time_to_train", 500.0))
     assert code == 0, out
     result = checkout.result("s", f"{GLM}-1x1")
     assert result["outcome"]["status"] == "passed"
     assert result["metrics"]["accuracy"]["value"] >= 0.7 == check_of(result, "quality")["threshold"]
+    in_time = check_of(result, "time_to_train")
+    assert (in_time["status"], in_time["threshold"], in_time["source"]) == ("pass", 500.0, "a test")
 
     folder = checkout.root / "s" / f"{GLM}-1x1" / "r1"
     done = subprocess.run(
@@ -55,9 +70,13 @@ def test_glm_reaches_its_target_and_the_verdict_replays(checkout: Clone) -> None
     assert code == 1 and "invalid_measurement" in out
 
 
-@pytest.mark.parametrize("broken", [("--set", "lr=0.0"), ("--sabotage", "labels_shuffled")], ids=["lr 0", "shuffled"])
-def test_a_model_that_does_not_learn_fails_on_quality(checkout: Clone, broken: tuple[str, str]) -> None:
-    """The run goes to its end and misses the target."""
+@pytest.mark.parametrize(
+    "broken",
+    [("--set", "lr=0.0", "--set", "max_samples=1600"), ("--sabotage", "labels_shuffled")],
+    ids=["lr 0", "shuffled"],
+)
+def test_a_model_that_does_not_learn_fails_on_quality(checkout: Clone, broken: tuple[str, ...]) -> None:
+    """The run goes to its end and misses the target; a model that stands still does so at any length."""
     code, out = checkout.run("-k", "glm and 1x1", "--session", "s", *broken)
     result = checkout.result("s", f"{GLM}-1x1")
     assert code == 1, out
@@ -91,43 +110,38 @@ def test_gradients_that_are_not_averaged_are_found(checkout: Clone) -> None:
     assert result["division"] == "open"
 
 
-def with_threshold(checkout: Clone, name: str, value: float, extra: str = "") -> list[str]:
-    """A copy of the cpu vendor outside the checkout that declares a threshold; the option that names it."""
-    folder = checkout.root.parent / f"{name}{value}" / "cpu"
-    shutil.copytree(checkout.root / "suite/vendors/cpu", folder)
-    for topology in ("1x1", "1x2"):
-        config = folder / f"glm/pytorch/config_hostx{topology}.toml"
-        text = config.read_text() if config.exists() else ""
-        if name == "speedup" and topology == "1x1":
-            continue
-        config.write_text(f'{text}\n[preset.mini{extra}.threshold.{name}]\nvalue = {value}\nsource = "a test"\n')
-    return ["--vendor-path", str(folder)]
-
-
-@pytest.mark.parametrize(("limit_s", "status"), [(500.0, "pass"), (1.0, "fail")])
-def test_a_declared_time_to_train_is_held(checkout: Clone, limit_s: float, status: str) -> None:
-    """Past the limit the run ends early: its verdict is certain."""
-    code, out = checkout.run("-k", "glm and 1x1", "--session", "s", *with_threshold(checkout, "time_to_train", limit_s))
+def test_past_a_declared_time_to_train_the_run_ends_and_fails(checkout: Clone) -> None:
+    """It ends early, far from its last sample: its verdict is certain."""
+    code, out = checkout.run("-k", "glm and 1x1", "--session", "s", *with_threshold(checkout, "time_to_train", 1.0))
     result = checkout.result("s", f"{GLM}-1x1")
-    assert code == (0 if status == "pass" else 1), out
-    assert check_of(result, "time_to_train")["status"] == status
-    assert check_of(result, "time_to_train")["threshold"] == limit_s
-    if status == "fail":
-        assert result["outcome"]["category"] in ("quality", "time_to_train")
-        assert result["ledger"]["wall_s"] < 60
+    assert code == 1, out
+    assert check_of(result, "time_to_train")["status"] == "fail"
+    assert check_of(result, "time_to_train")["threshold"] == 1.0
+    assert result["outcome"]["category"] in ("quality", "time_to_train")
+    assert result["metrics"]["samples_trained"]["value"] < result["params"]["max_samples"]
 
 
-@pytest.mark.parametrize(("least", "status"), [(0.01, "pass"), (40.0, "fail")])
-def test_a_declared_speedup_is_held(checkout: Clone, least: float, status: str) -> None:
-    """Against the base measured before and after, in this session."""
-    options = ["--mode", "throughput", *with_threshold(checkout, "speedup", least, ".mode.throughput")]
+def test_a_declared_speedup_is_held(checkout: Clone) -> None:
+    """Against the base measured before and after, in this session; the same numbers miss a higher threshold."""
+    options = ["--mode", "throughput", *with_threshold(checkout, "speedup", 0.01, ".mode.throughput")]
     _, out = checkout.run("--model", "glm", "--topology", "1x2", "--session", "s", *options)
     result = checkout.result("s", f"{GLM}-throughput-1x2")
     speedup = check_of(result, "speedup")
     if speedup["status"] == "inconclusive" and re.search("no_steady_state|noise", speedup["reason"]):
         pytest.skip(f"the host is too noisy to measure a rate: {speedup['reason']}")
-    assert speedup["status"] == status, out
+    assert speedup["status"] == "pass", out
     assert len(result["base"]["values"]) == 2
+
+    path = checkout.root / "s" / f"{GLM}-throughput-1x2" / "plan.json"
+    plan = json.loads(path.read_text())
+    assert check_of(plan, "speedup")["threshold"] == 0.01
+    check_of(plan, "speedup")["threshold"] = 1e6  # bases that differ much make a wide interval
+    path.write_text(json.dumps(plan))
+    code, out = checkout.reports("rejudge", "s", "--write")
+    missed = checkout.result("s", f"{GLM}-throughput-1x2")
+    assert code == 1, out
+    assert (missed["outcome"]["status"], missed["outcome"]["category"]) == ("failed", "speedup")
+    assert check_of(missed, "speedup")["value"] == speedup["value"]
 
 
 def test_a_copied_case_runs_without_touching_a_line(checkout: Clone) -> None:

@@ -29,6 +29,7 @@ from suite.plan import Deadlines, Plan
 from tests.hosts.network import Network, lacking
 from tests.launch_toy import GOOD, TRAIN, Watcher, catalog, tagged_with, toy_plan, trainer, until
 from tests.run_folders import read_lines
+from tests.spine import BRIEF_BASE
 
 WHERE = "import socket; print('on', socket.gethostname(), os.environ['TRAINMARK_RUN'], sys.path[0], flush=True)\n"
 SAVE = "with open(os.path.join(run['run_dir'], 'checkpoints', 'latest.pt'), 'w') as file: file.write('c')\n"
@@ -331,7 +332,12 @@ def test_one_machine_under_two_names_is_refused(lab: Lab) -> None:
 
 
 @pytest.mark.slow
-def test_glm_trains_on_two_hosts_that_share_nothing(hosts: Lab) -> None:
+@pytest.mark.parametrize(
+    ("settings", "quality"),
+    [(["--set", "max_samples=1600", *BRIEF_BASE], "fail"), pytest.param([], "pass", marks=pytest.mark.nightly)],
+    ids=["1600 samples", "to its target"],
+)
+def test_glm_trains_on_two_hosts_that_share_nothing(hosts: Lab, settings: list[str], quality: str) -> None:
     """As a user says it, from a checkout that the hosts do not see."""
     pytest.importorskip("torch")
     folder = Path(tempfile.mkdtemp(dir=hosts.apart))
@@ -344,7 +350,7 @@ def test_glm_trains_on_two_hosts_that_share_nothing(hosts: Lab) -> None:
         f"[launch]\nlauncher = 'ssh'\n[lease]\ndir = '{site.lease.dir}'\n[environment]\nGLOO_SOCKET_IFNAME = 'eth0'\n"
     )
     words = [sys.executable, "-m", "pytest", "suite", "-k", "glm and 2x1", "--vendor", "cpu", "-p", "no:cacheprovider"]
-    place = ["--site", str(hosts.network.root / "site.toml"), "--session", str(folder / "session")]
+    place = ["--site", str(hosts.network.root / "site.toml"), "--session", str(folder / "session"), *settings]
     done = subprocess.run(
         hosts.network.command(*words, *place),
         cwd=folder / "checkout",
@@ -355,7 +361,7 @@ def test_glm_trains_on_two_hosts_that_share_nothing(hosts: Lab) -> None:
     )
     plan = folder / "session" / "glm-pytorch-cpu-host-mini-2x1"
     checks = {check["name"]: check for check in json.loads((plan / "result.json").read_text())["checks"]}
-    assert checks["quality"]["status"] == "pass", done.stdout
+    assert checks["quality"]["status"] == quality, done.stdout
     assert checks["ranks_in_sync"]["status"] == "pass", done.stdout
     headers = [read_lines(plan / "r1" / "events" / f"rank{rank}.jsonl")[0] for rank in range(2)]
     assert [header["host"] for header in headers] == ["h1", "h2"]

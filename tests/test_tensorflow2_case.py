@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tensorflow2_toy import CASE_DIR, ROOT, VARIABLE, mini, needs_tensorflow
+from tests.launched_toy import ROOT
+from tests.tensorflow2_toy import CASE_DIR, VARIABLE, mini, needs_tensorflow
 
 DUMP = """
 import json

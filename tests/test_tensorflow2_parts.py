@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from suite.drivers import star
 from suite.drivers.events import Place, RunProblem
 from suite.drivers.progress import Progress
 from suite.drivers.tensorflow2 import buffers, checkpoint, checksum, cluster, control, stream
@@ -23,7 +24,8 @@ from suite.drivers.tensorflow2.expectation import check_expectations
 from suite.drivers.tensorflow2.options import check_options
 from suite.drivers.tensorflow2.problem import EnvironmentProblem
 from tests.launch_toy import until
-from tests.tensorflow2_toy import PARAMS, ROOT, free_port
+from tests.launched_toy import ROOT, free_port
+from tests.tensorflow2_toy import PARAMS
 
 ALONE = Place(0, 1, 0, 1, 0)
 
@@ -78,18 +80,18 @@ def test_a_stranger_on_the_meeting_port_is_no_rank() -> None:
     with here, there:
         there.sendall(b"GET / HTTP/1.1\r\n\r\n")
         with pytest.raises(ConnectionError, match="no rank of this run"):
-            control._receive(here)
+            star.receive(here)
 
 
 def _a_rank_of_another_run(peer: socket.socket) -> None:
-    control._send(peer, {"rank": 1, "run": "another"})
+    star.send(peer, b'{"rank": 1, "run": "another"}')
 
 
 STRANGERS: dict[str, Callable[[socket.socket], object]] = {
     "a browser": lambda peer: peer.sendall(b"GET / HTTP/1.1\r\n\r\n"),
-    "no JSON": lambda peer: peer.sendall(control.LENGTH.pack(3) + b"\xff{["),
-    "no object": lambda peer: control._send(peer, [1]),
-    "no such rank": lambda peer: control._send(peer, {"rank": 7, "run": "ours"}),
+    "no JSON": lambda peer: peer.sendall(star.LENGTH.pack(3) + b"\xff{["),
+    "no object": lambda peer: star.send(peer, b"[1]"),
+    "no such rank": lambda peer: star.send(peer, b'{"rank": 7, "run": "ours"}'),
     "a rank of another run": _a_rank_of_another_run,
     "one who leaves": lambda peer: None,
 }

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from suite.rank_stream import read_stream
-from tests.tensorflow2_toy import CASE_DIR, PARAMS, drive, events, log, losses, mini, needs_tensorflow, stop
+from tests.launched_toy import events, log, losses, stop
+from tests.tensorflow2_toy import CASE_DIR, PARAMS, drive, mini, needs_tensorflow
 
 pytestmark = [pytest.mark.slow, needs_tensorflow]
 
@@ -106,6 +107,7 @@ def test_a_loss_that_is_no_number_and_a_tpu_that_is_not_there(tmp_path: Path) ->
     assert "there is no such TPU here" in events(tmp_path / "tpu")[-1]["detail"]
 
 
+@pytest.mark.nightly
 def test_mini_reaches_its_target_alone(tmp_path: Path) -> None:
     assert drive(tmp_path, mini(1), case=CASE_DIR, quality=TOP1) == 0, log(tmp_path)
     assert stop(tmp_path) == ("success", "target_reached")

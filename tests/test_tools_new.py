@@ -74,7 +74,12 @@ def test_a_case_is_one_folder_and_its_place_in_a_vendors(checkout: Path, capsys:
         (topology, preset) for topology in ("1x1", "1x2", "2x1") for preset in ("full", "mini")
     }
     assert all(plan.division == "closed" for plan in found)
-    assert main(["check", str(checkout / "suite/cases/ring-2")], checkout) == 0
+    assert main(["check", str(checkout / "suite/cases/ring-2")], checkout) == 1
+    told = capsys.readouterr().out.splitlines()
+    assert {line.partition(": ")[2].partition(" source = ")[0] for line in told[:-1]} == {
+        *("[target]", "[limit]", "[preset.mini.target]"),
+    }, "nothing but what a skeleton makes up"
+    assert all(line.endswith(" cites nothing; say who set it, when, and why") for line in told[:-1])
     assert "def test_ring_2(plan, train, judge)" in (checkout / "suite/cases/ring-2/pytorch/test_ring_2.py").read_text()
     compile((checkout / "suite/cases/ring-2/pytorch/train.py").read_text(), "train.py", "exec")
 
@@ -178,7 +183,7 @@ def test_a_framework_is_a_driver_and_an_image_and_a_case_trains_with_it(checkout
     assert os.access(checkout / "suite/vendors/cpu/images/snow/snow_install.sh", os.X_OK)
     assert main(["check", str(checkout / "suite/vendors/cpu")], checkout) == 0
     assert new(checkout, "case", "line", "--framework", "snow") == 0
-    assert main(["check", str(checkout / "suite/cases/line")], checkout) == 0
+    assert main(["check", str(checkout / "suite/cases/line")], checkout) == 1, "its sources are a skeleton's"
     (plan,) = planned(checkout, "cpu", "line", topologies=("1x1",))
     assert plan.measurement_version == "case:1 driver/snow:1"
 

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fixtures import option_values as values
-from fixtures.options import OPTIONS, SABOTAGES, Detect, Options, read, register
+from fixtures.option_table import OPTIONS
+from fixtures.options import SABOTAGES, Detect, Options, read, register
 from suite.errors import UsageProblem
 from tests.user_toy import ROOT
 
@@ -38,8 +39,9 @@ def test_nothing_else_is_documented() -> None:
 
 
 def test_sabotages_are_documented() -> None:
-    """What can be broken on purpose is listed."""
-    assert all(f"`{name}`" in PAGE for name in SABOTAGES)
+    """What can be broken on purpose is listed, on a page of its own."""
+    page = (ROOT / "docs" / "sabotage.md").read_text(encoding="utf-8")
+    assert "(sabotage.md)" in PAGE and all(f"`{name}`" in page for name in SABOTAGES)
 
 
 @pytest.mark.parametrize(

@@ -222,7 +222,7 @@ def test_the_environment_of_a_case_is_parsed() -> None:
 
 def test_every_key_of_a_vendor_is_documented() -> None:
     from suite.plan import DeviceSpec
-    from suite.spec import Detect, Fault, Launch, MachineSpec, Monitor, Probe, VendorSpec
+    from suite.vendor_spec import Detect, Fault, Launch, MachineSpec, Monitor, Probe, VendorSpec
 
     page = (ROOT / "docs/vendors.md").read_text(encoding="utf-8")
     tables = {

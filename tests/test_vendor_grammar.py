@@ -9,8 +9,8 @@ from pydantic import ValidationError
 
 from fixtures.node.fields import table
 from fixtures.node.parse import ParseProblem, rows
-from suite.spec import Detect
 from suite.tool_spec import Tool
+from suite.vendor_spec import Detect
 
 PROCESSES = {
     "format": "regex",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from suite.catalog import VendorFolder
 from suite.errors import UsageProblem
-from suite.spec import Dtype, MachineSpec
 from suite.toml_file import read_table, shown
+from suite.vendor_spec import Dtype, MachineSpec
 from tools.finding import Finding, told
 
 SPARSE = 1.6

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from suite.baseline_file import Baseline, approved
 from suite.config_name import DEFAULT_CONFIG, parse_config_name
-from suite.spec import Threshold
+from suite.vendor_spec import Threshold
 
 METRICS = {
     "time_to_train": "time_to_train_s",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from suite.spec import CheckSpec, Threshold, VendorScope
+from suite.spec import CheckSpec
+from suite.vendor_spec import Threshold, VendorScope
 from tools.check_recorded import Recorded, figures
 from tools.finding import Finding
 
@@ -13,7 +14,13 @@ FAR = 0.9
 """A threshold that a run of nine tenths of the cited speed would pass is far below it."""
 LARGEST_TOLERANCE = 0.15
 SHORTEST_SOURCE = 20
-PLACEHOLDER = re.compile(r"\b(?:todo|tbd|fixme|xxx)\b|^\W*$|\?\?|who measured it, when", re.IGNORECASE)
+PLACEHOLDER = re.compile(
+    r"\b(?:todo|tbd|fixme|xxx)\b|^\W*$|\?\?|who measured it, when"
+    r"|\bskeleton\b|\bmade[ -]up\b|\breplace (?:it|this) by\b",
+    re.IGNORECASE,
+)
+"""What stands where a source will be, the templates' own words among it."""
+
 NUMBER = r"(\d[\d,]*(?:\.\d+)?)"
 FIGURES = {
     "throughput": rf"{NUMBER} ?[a-z]+/s\b(?!ec)",

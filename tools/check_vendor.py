@@ -10,12 +10,13 @@ from pathlib import Path
 
 from suite.catalog import Catalog, VendorFolder
 from suite.errors import UsageProblem, did_you_mean
-from suite.spec import VendorSpec
 from suite.toml_file import shown
 from suite.topology import Topology
+from suite.vendor_spec import VendorSpec
 from tools.check_code import check_command, check_scripts
 from tools.check_files import can_be_read, check_shape, check_vendor_files, text_of
 from tools.check_machines import check_machines
+from tools.check_proof import check_proof
 from tools.check_vendor_case import check_vendor_case
 from tools.finding import Finding, distinct, told
 
@@ -61,6 +62,7 @@ def check_vendor(folder: Path, root: Path) -> list[Finding]:
     findings += check_machines(vendor, root)
     try:
         findings += check_spec(vendor, vendor.spec, catalog, label)
+        findings += check_proof(vendor, vendor.spec, catalog, label)
     except UsageProblem as problem:
         return distinct([*findings, told(problem, label)])
     for case_folder in _case_folders(folder):

@@ -12,9 +12,9 @@ from suite.errors import UsageProblem, did_you_mean
 from suite.plan import Mode, Request
 from suite.selection import plans
 from suite.slots import RUNTIME, UNREADABLE, VendorCode
-from suite.spec import VendorCaseConfig
 from suite.toml_file import read_table, read_toml, shown
 from suite.topology import Topology
+from suite.vendor_spec import VendorCaseConfig
 from tools.check_recorded import Recorded, recorded
 from tools.check_threshold import check_thresholds
 from tools.finding import Finding, told

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from suite.data_spec import DataFile, DataSpec
 from suite.errors import UsageProblem, did_you_mean
-from suite.spec import DataFile, DataSpec
 from suite.toml_file import read_table, shown
 from tools.data_digest import Stamps, sha256_of, size_of
 

@@ -9,7 +9,7 @@ import signal
 import socket
 import threading
 
-from tests.faults.fault import Fault
+from tests.faults.fault import PASSED, UNAVAILABLE, Fault
 from tests.faults.scene import Scene
 
 
@@ -120,8 +120,6 @@ def second_session_passed(scene: Scene) -> None:
     assert [other.returncode for other in scene.others] == [0], scene.checkout.output
 
 
-PASSED = {"expect": "passed", "exit": 0}
-
 FAULTS = (
     Fault(
         name="launcher_killed",
@@ -216,8 +214,7 @@ FAULTS = (
         vendor="quill",
         topology="1x2",
         before=hold_device,
-        expect="not_started: unavailable",
-        exit=5,
+        **UNAVAILABLE,
         says="somebody",
     ),
     Fault(

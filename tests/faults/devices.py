@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fixtures.node import processes
-from tests.faults.fault import Act, Fault
+from tests.faults.fault import INVALID, PASSED, UNAVAILABLE, Act, Fault
 from tests.faults.scene import Scene
 
 
@@ -34,8 +34,6 @@ def remove_tool(scene: Scene) -> None:
     scene.tell("remove the tool")
 
 
-PASSED = {"expect": "passed", "exit": 0}
-
 FAULTS = (
     Fault(
         name="foreign_process",
@@ -45,8 +43,7 @@ FAULTS = (
         arguments=("--set", "step_s=0.03"),
         before=foreign_process,
         check=foreign_left_alone,
-        expect="failed: invalid_measurement",
-        exit=1,
+        **INVALID,
         says="another process used device",
     ),
     Fault(
@@ -70,8 +67,7 @@ FAULTS = (
         what="the management library cannot be initialised",
         vendor="zephyr",
         before=devices(refused=1),
-        expect="not_started: unavailable",
-        exit=5,
+        **UNAVAILABLE,
         says="NVML cannot be used",
     ),
     Fault(
@@ -79,8 +75,7 @@ FAULTS = (
         what="the management library never answers",
         vendor="zephyr",
         before=devices(stuck=2),
-        expect="not_started: unavailable",
-        exit=5,
+        **UNAVAILABLE,
         says="did not answer within",
     ),
     Fault(
@@ -95,8 +90,7 @@ FAULTS = (
         what="the vendor's tool never answers",
         vendor="cinder",
         before=devices(stuck=2),
-        expect="not_started: unavailable",
-        exit=5,
+        **UNAVAILABLE,
         says="cinder",
     ),
     Fault(
@@ -120,8 +114,7 @@ FAULTS = (
         what="the vendor's tool says that there is no driver",
         vendor="cinder",
         before=devices(gone=1),
-        expect="not_started: unavailable",
-        exit=5,
+        **UNAVAILABLE,
         says="driver not loaded",
     ),
     Fault(
@@ -129,8 +122,7 @@ FAULTS = (
         what="the vendor's tool is not installed",
         vendor="cinder",
         before=remove_tool,
-        expect="not_started: unavailable",
-        exit=5,
+        **UNAVAILABLE,
         says="cinder-smi",
     ),
     Fault(
@@ -141,8 +133,7 @@ FAULTS = (
         arguments=("--set", "step_s=0.05"),
         before=foreign_process,
         check=foreign_left_alone,
-        expect="failed: invalid_measurement",
-        exit=1,
+        **INVALID,
         says="another process used device",
     ),
     Fault(
@@ -151,8 +142,7 @@ FAULTS = (
         vendor="zephyr",
         topology="1x2",
         before=devices(count=1),
-        expect="not_started: unavailable",
-        exit=5,
+        **UNAVAILABLE,
         says="needs 2 devices",
     ),
 )

@@ -11,6 +11,11 @@ if TYPE_CHECKING:
 
 Act = Callable[["Scene"], None]
 
+# How a fault may end, as keys of Fault.
+PASSED: Mapping[str, Any] = {"expect": "passed", "exit": 0}
+UNAVAILABLE: Mapping[str, Any] = {"expect": "not_started: unavailable", "exit": 5}
+INVALID: Mapping[str, Any] = {"expect": "failed: invalid_measurement", "exit": 1}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fault:

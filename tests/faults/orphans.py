@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.faults.fault import Act, Fault
+from tests.faults.fault import PASSED, Act, Fault
 from tests.faults.scene import Scene
 
 
@@ -18,8 +18,6 @@ def killed(count: int) -> Act:
 
     return check
 
-
-PASSED = {"expect": "passed", "exit": 0}
 
 FAULTS = (
     Fault(

@@ -19,6 +19,7 @@ from fixtures.faults.leftovers import wait_for_nothing
 from fixtures.faults.trainer import report_fault
 from fixtures.node import processes
 from tests.faults.fault import Fault, Row
+from tests.user_toy import LIGHT
 
 T = TypeVar("T")
 
@@ -29,6 +30,7 @@ class Scene:
     def __init__(self, fault: Fault, root: Path) -> None:
         self.fault = fault
         self.checkout = ToyCheckout(root, deadlines=fault.deadlines, real_launcher=fault.real_launcher)
+        self.checkout.variables |= LIGHT
         self.stack = contextlib.ExitStack()
         """What the fault arranged outside of the checkout is put right when it closes."""
         self.meanwhile = contextlib.ExitStack()

@@ -30,13 +30,12 @@ class Assembly:
         return sum(count for count, _ in every), sum(count for count, trains in every if trains)
 
 
-def assemble(run, task, device, precision, group, use_fused, layout):
+def assemble(run, task, device, precision, group, use_fused, layout, averaged=True):
     """Build everything under the run's seed, then give each rank with data of its own random state of its own."""
     params = run.params
     seed_everything(run.seed, device)
     model = task.build()
     model.train()
-    averaged = run.sabotage != "gradients_not_averaged"
     if layout.divides:
         model = forward = trained = divide(model, task, layout, device, precision, averaged)
     else:

@@ -6,8 +6,6 @@ import torch
 
 from suite.drivers.events import RunProblem
 
-SABOTAGES = ("labels_shuffled", "gradients_not_averaged")
-
 
 class Micro(NamedTuple):
     """One micro-batch of this rank."""
@@ -21,6 +19,8 @@ class Micro(NamedTuple):
     """Place in its epoch, from 0."""
     last: bool = False
     """No other follows in its epoch."""
+    mark: Any = None
+    """Its fingerprint; None: random data."""
 
 
 def epochs(task, epoch=1, skip=0):

@@ -8,7 +8,7 @@ import time
 import torch
 
 from suite.drivers.events import RunProblem
-from suite.drivers.pytorch import batches, checkpoint
+from suite.drivers.pytorch import batches, checkpoint, trail
 from suite.drivers.pytorch.assembly import global_batch
 from suite.drivers.pytorch.evaluation import evaluate, meets
 from suite.drivers.pytorch.layout import DataRanks
@@ -23,10 +23,10 @@ PINNED = 2
 class Loop:
     """One run from run_start to the reason of its end."""
 
-    def __init__(self, *, run, task, parts, device, precision, group, layout, writer, pulse, runtime, progress):
+    def __init__(self, *, run, task, parts, device, precision, group, layout, writer, pulse, runtime, progress, broken):
         self.run, self.params, self.task, self.parts = run, run.params, task, parts
         self.device, self.precision, self.group = device, precision, group
-        self.writer, self.pulse, self.progress = writer, pulse, progress
+        self.writer, self.pulse, self.progress, self.broken = writer, pulse, progress, broken
         self.leader = group.rank == 0
         self.converges = run.mode == "converge"
         self.accumulation = self.params["gradient_accumulation_steps"]
@@ -37,11 +37,13 @@ class Loop:
         self._after_backward, self._after_step = runtime.after_backward, runtime.after_step
         self._before_timing = runtime.before_timing
         self._read_plan()
-        self._losses, self._samples, self._tokens = [], 0, 0
+        self._losses, self._samples, self._tokens, self._trail = [], 0, 0, trail.Trail()
         self._first = progress.step + 1
         self._open_epoch, self._epoch_whole = None, False
         self._workers = None
         self._evaluated = -1
+        # Where ranks gather parts of a model, a forward pass waits for others; else it is this rank's own time.
+        self._times_forward = device.stamps_freely and not layout.divides
 
     def _read_plan(self):
         for key in ("train_batch_size", "gradient_accumulation_steps", "log_freq"):
@@ -110,19 +112,16 @@ class Loop:
     def _micros(self):
         own = str(self.params.get("train_data", "")).startswith("case:")
         if not self.converges and self.run.data_dir is None and not own:
-            micros = batches.synthetic(self.task)
+            return self.broken.micros(batches.synthetic(self.task), self.task)
+        self.task.prepare_data()
+        if self.task.prepares_model:
+            self.group.share_parameters(self.parts.model)
+        cursor = (self.progress.epoch, self.progress.micro)
+        if loader(self.params) == "process":
+            micros = self._workers = Workers(self.task, *cursor)
         else:
-            self.task.prepare_data()
-            if self.task.prepares_model:
-                self.group.share_parameters(self.parts.model)
-            cursor = (self.progress.epoch, self.progress.micro)
-            if loader(self.params) == "process":
-                micros = self._workers = Workers(self.task, *cursor)
-            else:
-                micros = batches.epochs(self.task, *cursor)
-        if self.run.sabotage == "labels_shuffled":
-            micros = batches.shuffled(micros, self.task, self.run.seed)
-        return micros
+            micros = batches.epochs(self.task, *cursor)
+        return trail.marked(self.broken.micros(micros, self.task))
 
     def _tell(self, event, **keys):
         if self.leader:
@@ -155,6 +154,8 @@ class Loop:
     def _backward(self, batch):
         with self.precision.autocast():
             loss = self.task.loss(self.parts.trained, batch)
+        if self._times_forward:
+            self.clock.forwarded()
         share = loss if self.accumulation == 1 else loss / self.accumulation
         if self.precision.scaler:
             share = self.precision.scaler.scale(share)
@@ -162,6 +163,7 @@ class Loop:
         return loss.detach()
 
     def _note(self, micro):
+        self._trail.note(micro)
         if self.layout.counts:
             self._samples += micro.samples
             self._tokens += micro.tokens
@@ -211,7 +213,8 @@ class Loop:
             tokens=self._tokens,
             loss=losses,
             lr=self.parts.stepper.lr,
-            skipped=self.parts.stepper.take_skipped(),
+            **self.parts.stepper.take_counts(),
+            **self._trail.take(),
             **times,
         )
         bad = not all(math.isfinite(loss) for loss in losses)
@@ -242,10 +245,10 @@ class Loop:
         self.pulse.phase = "eval"
         self._tell("eval_start", step=step)
         self.group.share_buffers(self.parts.model)  # or each rank would evaluate a model of its own
-        metrics = evaluate(self.task, self.parts.forward, self.precision, self.data_ranks)
-        met = meets(metrics, self.run.quality)
+        found = evaluate(self.task, self.parts.forward, self.precision, self.data_ranks)
+        met = meets(found.metrics, self.run.quality)
         self._tell("eval_stop", step=step)
-        self._tell("eval_result", step=step, samples=samples, metrics=metrics, met=met)
+        self._tell("eval_result", step=step, samples=samples, **found.told(), met=met)
         self.progress.next_eval = (samples // self.eval_every + 1) * self.eval_every
         self.pulse.phase = "train"
         return met

@@ -72,7 +72,7 @@ def clip(parameters, limit):
 
 
 class Stepper:
-    """One optimizer step: learning rate, unscale, clip, step; counts skipped steps without a synchronise."""
+    """One optimizer step: learning rate, unscale, clip, step; counts updates and skips, without a synchronise."""
 
     def __init__(self, optimizer, schedule, scaler, clip, device):
         self.optimizer = optimizer
@@ -84,14 +84,16 @@ class Stepper:
         self.lr = self.rates[0]
         self._asked = self._made = 0
         self._found = torch.zeros((), device=device.torch_device) if scaler else None
-        if scaler:
+        # Counted where it happens, in the optimizer: whoever leaves a step out, or makes one more, does not count it.
+        self._counts = hasattr(optimizer, "register_step_post_hook")
+        if self._counts:
             optimizer.register_step_post_hook(self._count)
 
     def _count(self, optimizer, args, kwargs):
         # A fused optimizer is always called, and skips inside its kernel where the scaler found an infinity.
         self._made += 1
         found = getattr(optimizer, "found_inf", None)
-        if found is not None:
+        if found is not None and self._found is not None:
             self._found += found.reshape(()).to(self._found.device)
 
     def step(self, number):
@@ -112,14 +114,15 @@ class Stepper:
             self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
 
-    def take_skipped(self):
-        """Steps skipped since the last call. Waits for the device: only at the end of a window."""
-        if not self.scaler:
-            return 0
-        skipped = self._asked - self._made + round(float(self._found.cpu()))
+    def take_counts(self):
+        """`skipped` and `updates` since the last call. Waits for the device: only at the end of a window."""
+        found = round(float(self._found.cpu())) if self.scaler else 0
+        skipped = self._asked - self._made + found if self.scaler else 0
+        told = {"skipped": skipped, **({"updates": self._made - found} if self._counts else {})}
         self._asked = self._made = 0
-        self._found.zero_()
-        return skipped
+        if self.scaler:
+            self._found.zero_()
+        return told
 
     def state(self):
         """For a checkpoint."""

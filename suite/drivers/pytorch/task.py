@@ -81,6 +81,10 @@ class Task:
         """
         raise NotImplementedError
 
+    def evaluate_on_training_data(self):
+        """From now on, evaluate what was trained on (`--sabotage eval_on_train_data`). Called after `prepare_data`."""
+        raise RunProblem(f"{type(self).__name__} has no evaluate_on_training_data: break the run in another way")
+
     def evaluate(self, model):
         """Metrics as {name: (numerator, denominator)} of this rank's disjoint shard of the evaluation set.
 

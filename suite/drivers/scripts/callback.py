@@ -6,37 +6,21 @@ the log line is there, and before what follows it.
 """
 
 import dataclasses
-import datetime
 import math
-import threading
 import time
 
 import torch
-import torch.distributed as dist
 from transformers import TrainerCallback
 
 from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import checksum
 from suite.drivers.pytorch.device import EnvironmentProblem
-from suite.drivers.pytorch.distributed import CONTROL_S, Group
 from suite.drivers.pytorch.evaluation import meets
 from suite.drivers.pytorch.expectation import check_expectations
 from suite.drivers.pytorch.timing import WindowClock
-from suite.drivers.scripts.adapters.hugging_face import NOT_METRICS
+from suite.drivers.scripts.joined import JoinedGroup, Trainable
 from suite.drivers.scripts.precision import effective
-
-_PREFIX = "eval_"
-
-
-class JoinedGroup(Group):
-    """All ranks of a run whose process group the script itself has made; ours is the control group beside it."""
-
-    def _join(self, place):
-        if not (dist.is_available() and dist.is_initialized()):
-            raise EnvironmentProblem(
-                f"{place.world_size} ranks were started and the script joined no process group: each would train alone"
-            )
-        self._control = dist.new_group(backend="gloo", timeout=datetime.timedelta(seconds=CONTROL_S))
+from suite.drivers.scripts.trainer_values import evaluates, measures, rows_of
 
 
 @dataclasses.dataclass
@@ -50,30 +34,6 @@ class Course:
     trained: bool = False
     """The Trainer came to the end of its loop."""
     nonfinite: bool = False
-
-
-class Heartbeats:
-    """The stream as the pulse sees it: it keeps still from a window's end until the window is written with its loss."""
-
-    def __init__(self, writer):
-        self._writer = writer
-        self._lock = threading.Lock()
-        self._still = False
-
-    def begin(self):
-        """A window ends now."""
-        with self._lock:
-            self._still = True
-
-    def end(self):
-        """It is written."""
-        with self._lock:
-            self._still = False
-
-    def write(self, event, **keys):
-        """As EventWriter's."""
-        with self._lock:
-            return (self._still and event == "heartbeat") or self._writer.write(event, **keys)
 
 
 class TrainerEvents(TrainerCallback):
@@ -152,7 +112,7 @@ class TrainerEvents(TrainerCallback):
 
         def count(module, positional, named):
             if module.training:
-                self._counted += _samples((*positional, *named.values()))
+                self._counted += rows_of((*positional, *named.values()))
 
         disable = getattr(getattr(torch, "compiler", None), "disable", lambda function: function)
         model.register_forward_pre_hook(disable(count), with_kwargs=True)
@@ -164,7 +124,7 @@ class TrainerEvents(TrainerCallback):
         self._leave_phase()
         self.pulse.phase = "checksum"
         self.tell("memory", **self.device.memory())
-        compared = checksum.compare(_Trainable(model), self.group)
+        compared = checksum.compare(Trainable(model), self.group)
         self.writer.write("checksum", step=self.course.step, **compared)
         self.course.trained = True
         self._enter("checkpoint")
@@ -218,7 +178,7 @@ class TrainerEvents(TrainerCallback):
             if self._close_window():
                 self.course.reason = "limit"
                 control.should_training_stop = True
-                control.should_evaluate = self.converges and _evaluates(args)
+                control.should_evaluate = self.converges and evaluates(args)
         self._follow(control)
         return control
 
@@ -297,7 +257,8 @@ class TrainerEvents(TrainerCallback):
         if self._phase != "eval":
             self._enter("eval")
         self._leave_phase()
-        found = _measures(metrics or {})
+        found = measures(metrics or {})
+        self.course.nonfinite = self.course.nonfinite or not math.isfinite(found.get("loss", 0.0))
         if self.run.quality.metric in found:
             met = meets(found, self.run.quality)
             samples = self.course.samples
@@ -322,30 +283,3 @@ class TrainerEvents(TrainerCallback):
         """A checkpoint of the script's is written."""
         if self._phase == "checkpoint" and not self.course.trained:
             self._resume()
-
-
-class _Trainable:
-    """The part of a model that the optimizer may change, for `checksum.compare`."""
-
-    def __init__(self, model):
-        self._model = model
-
-    def named_parameters(self):
-        """As torch's."""
-        return [(name, value) for name, value in self._model.named_parameters() if value.requires_grad]
-
-
-def _samples(values):
-    """Rows of the first tensor among a batch's values."""
-    return next((len(value) for value in values if torch.is_tensor(value) and value.dim() > 0), 0)
-
-
-def _measures(metrics):
-    """What an evaluation measured, by names without their prefix; its own speed is no measure of the model."""
-    found = {name[len(_PREFIX) :]: value for name, value in metrics.items() if name.startswith(_PREFIX)}
-    return {name: value for name, value in found.items() if isinstance(value, (int, float)) and name not in NOT_METRICS}
-
-
-def _evaluates(args):
-    """Whether the script evaluates while it trains; older releases spell the option another way."""
-    return getattr(args, "eval_strategy", getattr(args, "evaluation_strategy", "no")) != "no"

@@ -14,7 +14,8 @@ from suite.drivers.events import RunProblem
 from suite.drivers.pytorch.device import Device, EnvironmentProblem
 from suite.drivers.pytorch.header import write_header
 from suite.drivers.pytorch.pulse import Pulse
-from suite.drivers.scripts.callback import Heartbeats, TrainerEvents
+from suite.drivers.scripts.callback import TrainerEvents
+from suite.drivers.scripts.heartbeats import Heartbeats
 from suite.drivers.scripts.invocation import EXIT_ENVIRONMENT, EXIT_EXCEPTION
 from suite.drivers.scripts.precision import told
 
@@ -28,6 +29,8 @@ class CallbackRun:
         self.invocation, self.run, self.place = invocation, invocation.run, invocation.place
         self.events = None
         self.pulse = None
+        self._said = ""
+        """What it gave as its exit status in place of a number."""
 
     def train(self):
         """Run the script to its end; the exit status."""
@@ -66,6 +69,7 @@ class CallbackRun:
             if left.code is None or isinstance(left.code, int):
                 return left.code or 0
             print(left.code, file=sys.stderr)
+            self._said = f": {left.code}"
             return EXIT_EXCEPTION
         return 0
 
@@ -78,7 +82,7 @@ class CallbackRun:
         self.events.finish()
         ending = ("success", course.reason, "")
         if code != 0:
-            ending = ("aborted", "exception", f"the script left with status {code}")
+            ending = ("aborted", "exception", f"the script left with status {code}{self._said}")
         elif not course.trained or course.step == 0:
             detail = "the script left with status 0 and trained nothing: no Trainer came to the end of its steps"
             ending, code = ("aborted", "exception", detail), EXIT_EXCEPTION

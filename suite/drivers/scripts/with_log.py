@@ -27,6 +27,7 @@ from suite.drivers.scripts.invocation import (  # noqa: E402
     Invocation,
     plain_header,
 )
+from suite.drivers.scripts.last_words import LastWords  # noqa: E402
 
 DRAIN_S = 2.0
 """After the script has left: its own children may hold the pipe open, and what they print is nobody's."""
@@ -44,6 +45,7 @@ class LogRun:
         batch = _global_batch(self._run)
         self._reader = LogReader(adapter_of(self._run.script.adapters, batch=batch))
         self._batch = batch
+        self._words = LastWords()
         self._problem = ""
         self._left = threading.Event()
         self._lock = threading.Lock()
@@ -78,6 +80,7 @@ class LogRun:
                 if not data:
                     break
                 _pass_on(data)
+                self._words.feed(data)
                 if self._place.rank == 0:
                     self._tell(self._reader.feed(data, time.monotonic()))
             if time.monotonic() >= beat:
@@ -139,6 +142,8 @@ class LogRun:
         if not last:
             how = "signal" if code < 0 else "exception"
             last = {"status": "aborted", "reason": how, "detail": "the script left with status %d" % code}
+        if code > 0 and last["reason"] == "exception":
+            last = dict(last, detail=_with_words(last["detail"], self._words.said()))
         kept = {key: value for key, value in last.items() if key not in ("event", "t")}
         self._invocation.stop(**dict({"detail": ""}, **kept))
         if code < 0:
@@ -157,6 +162,10 @@ def _global_batch(run: Any) -> Any:
     for name in _MODEL_PARALLEL:
         total //= max(int(run.params.get(name, 1) or 1), 1)
     return total
+
+
+def _with_words(detail: str, said: str) -> str:
+    return "%s: %s" % (detail, said) if said else detail
 
 
 def _pass_on(data: bytes) -> None:

@@ -53,6 +53,14 @@ class PretrainBert(Task):
             held_out = shards.read_all(shards.find_shards(target, "eval_data", leave_out="training"))
         self.held_out = evaluation_share(held_out, self.place)
 
+    def evaluate_on_training_data(self):
+        """For the sabotage: the first of the training text, or of the training shards."""
+        if self.params["dataset"] == "characters":
+            held_out = self.source.held_out(self.source.train)
+        else:
+            held_out = shards.read_all(shards.find_shards(self._path("train_data"), "train_data", leave_out="test")[:1])
+        self.held_out = evaluation_share(held_out, self.place)
+
     def train_batches(self, epoch, skip=0):
         """Micro-batches of this rank; the global batches of an epoch do not depend on the number of ranks."""
         size = self.params["train_batch_size"]

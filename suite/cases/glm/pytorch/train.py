@@ -53,12 +53,21 @@ class FillBlanks(Task):
             train, reserved = cloze.read_phrases(source)
             words = cloze.Words(Tokenizer.from_file(str(source.parent / "tokenizer.json")))
             self.questions = cloze.ClozeTraining(train, words)
-            held_out = cloze.held_out(train, reserved, words)
+            self._keep(cloze.held_out(train, reserved, words))
         else:
             limits = (self.frame.length, self.frame.max_answer)
             self.questions = record.RecordTraining(record.read(source, *limits), self.frame.choices)
-            held_out = record.held_out_questions(record.read(target, *limits))
-        self.held_out = [held_out[i] for i in range(self.rank, len(held_out), self.world_size)]
+            self._keep(record.held_out_questions(record.read(target, *limits)))
+
+    def evaluate_on_training_data(self):
+        """For the sabotage: questions of what is trained on."""
+        source = self._file("train_data")
+        if self.params["dataset"] == "cldr":
+            train, _ = cloze.read_phrases(source)
+            words = cloze.Words(Tokenizer.from_file(str(source.parent / "tokenizer.json")))
+            self._keep(cloze.held_out(train, train[: cloze.RESERVED], words))
+        else:
+            self._keep(record.held_out_questions(record.read(source, self.frame.length, self.frame.max_answer)))
 
     def train_batches(self, epoch, skip=0):
         """Micro-batches of this rank; the global batches of an epoch do not depend on the number of ranks."""
@@ -116,6 +125,10 @@ class FillBlanks(Task):
     def shuffle_labels(self, batch, generator):
         """For the sabotage: answers dealt out among the contexts of the batch."""
         return shuffle_answers(batch, generator)
+
+    def _keep(self, held_out):
+        """This rank's share of the questions."""
+        self.held_out = [held_out[i] for i in range(self.rank, len(held_out), self.world_size)]
 
     def _scores(self, model, rows):
         """log p of each row's answer, as a numpy array. Packs have one size; the host waits once, at the end."""

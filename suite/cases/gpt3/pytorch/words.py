@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import lzma
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,14 @@ END = "<|endoftext|>"
 """Stands between two documents, for no byte of either."""
 
 
-def train(text: str, size: int) -> Tokenizer:
-    """Byte-pair encoding with `size` words, learnt from `text`; every byte is a word, so nothing is unknown."""
+def train(text: str | Iterable[str], size: int) -> Tokenizer:
+    """Byte-pair encoding with `size` words, learnt from a text or several; every byte is a word: nothing is unknown."""
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     made.train_from_iterator(
-        [text],
+        [text] if isinstance(text, str) else text,
         trainers.BpeTrainer(
             vocab_size=size, special_tokens=[END], initial_alphabet=sorted(alphabet), show_progress=False
         ),

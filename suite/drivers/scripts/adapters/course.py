@@ -20,6 +20,7 @@ from suite.drivers.scripts.adapters.observed import (
     EvaluationDone,
     Fact,
     Loss,
+    NotFinite,
     Observation,
     Progress,
     TrainRuntime,
@@ -56,6 +57,8 @@ class Course:
         """The training's bar is at its end."""
         self._completed: Optional[Completed] = None
         self._again = False
+        self._lost = ""
+        """Why the training is lost, though its steps went on."""
         self._stated: Dict[str, float] = {}
 
     def take(self, observation: Observation, t: float) -> List[Event]:
@@ -93,6 +96,9 @@ class Course:
             # Time that is over is why the steps are; whichever line comes first.
             by_limit = observation.by_limit or (self._completed is not None and self._completed.by_limit)
             self._completed = Completed(by_limit)
+        elif isinstance(observation, NotFinite):
+            step = self._step if observation.step is None else observation.step
+            self._lost = self._lost or f"{observation.what} (step {step})"
         elif isinstance(observation, Begun):
             self._losses.clear()
             self._again = self._again or (self._started and self._step > (self._known.get("resumed_step") or 0))
@@ -225,6 +231,8 @@ class Course:
         if self._again:
             twice = "the script trains a second time: a run is one training, make two cases of it"
             return "aborted", "exception", twice
+        if self._lost:
+            return "aborted", "nonfinite_loss", self._lost
         if not all(map(math.isfinite, self._losses)):
             return "aborted", "nonfinite_loss", "the last loss of the log is not finite"
         if self._step == 0:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Dict, List, Optional
 
@@ -14,6 +15,7 @@ from suite.drivers.scripts.adapters.observed import (
     Fact,
     Folder,
     Loss,
+    NotFinite,
     Observation,
     TrainRuntime,
 )
@@ -88,9 +90,29 @@ def from_items(items: Dict[str, str]) -> List[Observation]:
         return [TrainRuntime(runtime)]
     if any(name.startswith(_EVAL) for name in items):
         # The epoch comes first: an evaluation at its end belongs to it.
-        return [*_epochs(epoch), EvaluationDone(_metrics(items), finite(items.get(f"{_EVAL}runtime", "")))]
+        done = EvaluationDone(_metrics(items), finite(items.get(f"{_EVAL}runtime", "")))
+        return [*_epochs(epoch), done, *_lost_evaluation(items)]
     loss = number(items.get("loss", ""))
-    return [*([] if loss is None else [Loss(loss)]), *_epochs(epoch)]
+    return [*([] if loss is None else [Loss(loss)]), *_lost_steps(loss, items), *_epochs(epoch)]
+
+
+def _lost_evaluation(items: Dict[str, str]) -> List[Observation]:
+    """A loss of an evaluation that is not finite."""
+    loss = number(items.get(f"{_EVAL}loss", ""))
+    if loss is None or math.isfinite(loss):
+        return []
+    return [NotFinite(f"{_EVAL}loss is {loss}")]
+
+
+def _lost_steps(loss: Optional[float], items: Dict[str, str]) -> List[Observation]:
+    """The Trainer shows a loss that is not finite as one of 0 (`logging_nan_inf_filter`); its gradients tell.
+
+    Beside another loss, a norm that is not finite is a step that a loss scaler has skipped.
+    """
+    norm = number(items.get("grad_norm", ""))
+    if loss != 0 or norm is None or math.isfinite(norm):
+        return []
+    return [NotFinite(f"grad_norm is {norm} beside a loss shown as 0, as the Trainer shows one that is not finite")]
 
 
 def _metrics(items: Dict[str, str]) -> Dict[str, float]:

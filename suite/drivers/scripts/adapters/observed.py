@@ -63,6 +63,15 @@ class Loss(NamedTuple):
     value: float
 
 
+class NotFinite(NamedTuple):
+    """A number that must be finite is not, or is shown as another: the training is lost."""
+
+    what: str
+    """The sentence."""
+    step: Optional[int] = None
+    """Of the number; None: the last one that was seen."""
+
+
 class Epoch(NamedTuple):
     """So many epochs are done, as a fraction."""
 
@@ -103,5 +112,16 @@ class Folder(NamedTuple):
 
 
 Observation = Union[
-    Begun, Fact, Bar, Progress, Loss, Epoch, EvaluationBegun, EvaluationDone, TrainRuntime, Completed, Folder
+    Begun,
+    Fact,
+    Bar,
+    Progress,
+    Loss,
+    NotFinite,
+    Epoch,
+    EvaluationBegun,
+    EvaluationDone,
+    TrainRuntime,
+    Completed,
+    Folder,
 ]

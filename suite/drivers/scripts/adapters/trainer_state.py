@@ -8,7 +8,7 @@ import re
 from typing import Dict, List, Optional, Tuple
 
 from suite.drivers.scripts.adapters.hugging_face import from_items
-from suite.drivers.scripts.adapters.observed import EvaluationDone, Fact, Observation, TrainRuntime
+from suite.drivers.scripts.adapters.observed import EvaluationDone, Fact, NotFinite, Observation, TrainRuntime
 
 NAME = "trainer_state.json"
 MOST_BYTES = 256 << 20
@@ -59,7 +59,7 @@ def read_state(path: str) -> List[Observation]:
         said.append(Fact("steps", steps))
     for step, items in entries:
         for observation in from_items(items):
-            if isinstance(observation, EvaluationDone) and step is not None:
+            if isinstance(observation, (EvaluationDone, NotFinite)) and step is not None:
                 said.append(observation._replace(step=step))
             elif isinstance(observation, TrainRuntime):
                 said.append(observation)
