@@ -21,6 +21,7 @@ from suite.catalog import load_catalog
 from suite.outcome import Outcome
 from tests.container.engines import connect, dockerd, either, inventory, site_of
 from tests.container.private_engine import PrivateEngine
+from tests.kernel_kills import kernel_kills
 from tests.launch_toy import GOOD, ROOT, TRAIN, Watcher, tagged_with, toy_plan, trainer, until
 
 __all__ = ["dockerd", "either"]
@@ -143,7 +144,8 @@ def test_a_killed_container_is_a_lost_node(either: PrivateEngine, tmp_path: Path
 def test_a_container_out_of_memory_is_told_as_that(either: PrivateEngine, tmp_path: Path) -> None:
     hungry = TRAIN + "steps(1); time.sleep(0.3); held = [bytearray(1 << 20) for _ in range(900)]; stop()\n"
     site = site_of(either, tmp_path, options=("--memory=100m",))
-    runs = trainer(tmp_path, site=site)(toy_plan(tmp_path, hungry, topology="1x1"))
+    with kernel_kills(brought_about=True):
+        runs = trainer(tmp_path, site=site)(toy_plan(tmp_path, hungry, topology="1x1"))
     assert outcome_of(runs.folder).category == "out_of_memory", outcome_of(runs.folder)
 
 
