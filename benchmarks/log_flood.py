@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
@@ -45,7 +46,9 @@ def status(pid: int) -> list[str]:
 
 def main() -> int:
     """Print the peaks; 1 if one exceeds the limit, or the run did not pass."""
-    mib = int(sys.argv[1]) if len(sys.argv) > 1 else 2048
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("mib", type=int, nargs="?", default=2048, help="of log, in MiB")
+    mib = parser.parse_args().mib
     with tempfile.TemporaryDirectory() as folder:
         checkout = ToyCheckout(Path(folder) / "checkout", deadlines={"total_s": LONGEST_S})
         seen: dict[str, float] = {}

@@ -16,7 +16,10 @@ NAMES = ("launch", "loop", "monitor", "events", "collection", "reports", "import
 
 
 def main(names: Sequence[str]) -> int:
-    """Print what was measured; 4 for a name that is none."""
+    """Print what was measured, or how to ask; 4 for a name that is none."""
+    if {"-h", "--help"} & set(names):
+        print(__doc__, f"The names are {', '.join(NAMES)}.", sep="\n")
+        return 0
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"error: no overhead is called {unknown[0]!r}; the names are {', '.join(NAMES)}", file=sys.stderr)

@@ -29,6 +29,7 @@ from suite.drivers.pytorch import Task  # noqa: E402
 from suite.drivers.pytorch.device import Device  # noqa: E402
 from suite.drivers.pytorch.optimizer import decayed_groups, make_optimizer  # noqa: E402
 from suite.drivers.pytorch.precision import Precision  # noqa: E402
+from suite.errors import UsageProblem  # noqa: E402
 from suite.plan import Plan, Request  # noqa: E402
 from suite.selection import plans  # noqa: E402
 
@@ -118,8 +119,8 @@ def kernels(training: Training, steps: int) -> tuple[Counter[str], Counter[str]]
     return times, launches
 
 
-def main() -> None:
-    """Parse, warm up, profile, print."""
+def main() -> int:
+    """Parse, warm up, profile, print; 4 for wrong usage."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--vendor", default="cpu")
@@ -129,7 +130,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--top", type=int, default=20)
     given = parser.parse_args()
-    training = Training(planned(given))
+    try:
+        plan = planned(given)
+    except UsageProblem as problem:
+        print(problem, file=sys.stderr)
+        return 4
+    training = Training(plan)
     training.steps(WARM_UP)
     step_ms = training.steps(given.steps) / given.steps * 1e3
     times, launches = kernels(training, given.steps)
@@ -137,7 +143,8 @@ def main() -> None:
     print(f"kernels {sum(times.values()):.2f} ms in {sum(launches.values()) / given.steps:.0f} launches a step")
     for name, spent in times.most_common(given.top):
         print(f"{spent:9.3f} ms  x{launches[name] / given.steps:<6.0f} {name[:120]}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -5,6 +5,7 @@ The limits are 10 s and 500 MB. The events are synthetic; writing them is not pa
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
 import sys
@@ -88,8 +89,11 @@ def write_run(folder: Path, plan: Plan, steps: int) -> int:
 
 def main() -> int:
     """Print time and memory against their limits; 1 if one is exceeded, or the run could not be measured."""
-    ranks = int(sys.argv[1]) if len(sys.argv) > 1 else 1024
-    steps = int(sys.argv[2]) if len(sys.argv) > 2 else 10_000
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ranks", type=int, nargs="?", default=1024)
+    parser.add_argument("steps", type=int, nargs="?", default=10_000)
+    given = parser.parse_args()
+    ranks, steps = given.ranks, given.steps
     plan = make_plan(ranks)
     with tempfile.TemporaryDirectory() as folder:
         size = write_run(Path(folder) / "r1", plan, steps)

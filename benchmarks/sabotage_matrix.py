@@ -126,7 +126,7 @@ def table(ended: Iterable[Ended | Acted]) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """0: every cell ended as its table says."""
+    """0: every cell ended as its table says; 1: one did not; 4: wrong usage."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sabotage_matrix", description=__doc__)
     parser.add_argument("--case", action="append", choices=CASES, help="a mini case; default: glm")
     parser.add_argument(
@@ -134,6 +134,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--results", type=Path, help="an empty or new folder that keeps the sessions")
     words = parser.parse_args(arguments)
+    if words.results and words.results.exists() and (not words.results.is_dir() or any(words.results.iterdir())):
+        print(f"--results {words.results}: not an empty folder; name an empty or a new one", file=sys.stderr)
+        return 4
     with tempfile.TemporaryDirectory(prefix="sabotage-") as temporary:
         folder = words.results or Path(temporary) / "sessions"
         folder.mkdir(parents=True, exist_ok=True)

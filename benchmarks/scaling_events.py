@@ -54,14 +54,14 @@ def _play(folder: Path, plan: Plan, rate: float, deviations: list[float], chance
         times = [seconds * math.exp(chance.gauss(0, SWAY)) for _ in range(STEPS)]
         losses = [round(chance.uniform(1, 2), 6) for _ in range(STEPS)]
         for rank in range(plan.world_size):
-            _append(run / f"events/rank{rank}.jsonl", list(_rank(plan, rank, times, losses)))
+            _append(run / f"events/rank{rank}.jsonl", list(_rank(plan, rank, n, times, losses)))
             exit_of = {"rank": rank, "pid": 100 + rank, "started_wall": 1.0, "ended_wall": 2.0, "returncode": 0}
             (run / f"exits/rank{rank}.json").write_text(json.dumps(exit_of | {"signal": None}))
         _around(run, plan, n, sum(times) + 2)
     _append(folder / "harness.jsonl", attempts)
 
 
-def _rank(plan: Plan, rank: int, times: list[float], losses: list[float]) -> Iterator[dict[str, Any]]:
+def _rank(plan: Plan, rank: int, n: int, times: list[float], losses: list[float]) -> Iterator[dict[str, Any]]:
     """The events of one rank, by a clock of its own."""
     t = start = 1000.0 + 500.0 * rank
     batch = _batch(plan)
@@ -69,7 +69,15 @@ def _rank(plan: Plan, rank: int, times: list[float], losses: list[float]) -> Ite
     place = {"rank": rank, "world_size": plan.world_size, "local_rank": local, "node_rank": node, "devices": 1}
     device = {"type": plan.device.type, "name": "stand-in", "identity": f"stand-in/{rank}", "index": rank}
     precision = {"compute": "fp32", "autocast": None, "tf32": False, "matmul": "highest"}
-    header = {"schema": 1, "run": "played", "host": "host", "pid": 100 + rank, "t_wall": 2000.0, "t_mono": t, **place}
+    header = {
+        "schema": 1,
+        "run": f"played.r{n}",
+        "host": "host",
+        "pid": 100 + rank,
+        "t_wall": 2000.0,
+        "t_mono": t,
+        **place,
+    }
     told = {"framework": {"name": "torch", "version": "2"}, "fallbacks": [], "slots": {}, "timer": "sync_clock"}
     yield {"event": "header", "t": t, **header, "device": device, "precision": precision, **told}
     if rank == 0:
@@ -95,7 +103,7 @@ def _rank(plan: Plan, rank: int, times: list[float], losses: list[float]) -> Ite
 def _around(run: Path, plan: Plan, n: int, wall_s: float) -> None:
     """What the harness leaves beside the events of a run that ended well."""
     quality = {"metric": plan.quality.metric, "better": plan.quality.better, "target": plan.quality.target}
-    told = {"schema": 1, "run": "played", "id": plan.id, "n": n, "attempt": 1, "mode": plan.mode, "seed": n}
+    told = {"schema": 1, "run": f"played.r{n}", "id": plan.id, "n": n, "attempt": 1, "mode": plan.mode, "seed": n}
     (run / "run.json").write_text(json.dumps(told | {"quality": quality}))
     (run / "environment.json").write_text("{}")
     ended = {"event": "ended", "by": "itself", "status": "passed", "category": "", "reason": "", "rank": None}

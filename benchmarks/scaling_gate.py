@@ -14,10 +14,12 @@ from pathlib import Path
 
 from benchmarks.scaling_events import played_gate
 from benchmarks.scaling_hosts import HOSTS, Host
-from benchmarks.scaling_real import checkout, real_gate, true_speedup
+from benchmarks.scaling_real import ROOT, checkout, real_gate, true_speedup
 from benchmarks.scaling_sim import BAND, Coverage, answers, coverage, gate, gate_plan
+from suite.catalog import load_catalog
 from suite.errors import UsageProblem
 from suite.result import CheckResult
+from suite.topology import Topology
 
 TRUTH = 0.87
 REPEATS = (1, 2, 3, 5, 10)
@@ -94,6 +96,20 @@ def real(given: argparse.Namespace, scratch: Path) -> Iterator[str]:
         )
 
 
+def refuse(given: argparse.Namespace) -> None:
+    """Raises UsageProblem, before anything is simulated, for what could not be run or would print nothing."""
+    for name in ("gates", "events", "real"):
+        if (count := getattr(given, name)) < 0:
+            raise UsageProblem(f"--{name} {count}: a number of gates is 0 or more")
+    if not (given.gates or given.events or given.real):
+        raise UsageProblem("--gates 0 --events 0 --real 0: nothing is asked for; name a number of one of them")
+    if given.repeat < 1:
+        raise UsageProblem(f"--repeat {given.repeat}: at least 1 run is needed")
+    if given.real:
+        load_catalog(ROOT / "suite").vendor(given.vendor)
+        Topology.parse(given.topology)
+
+
 def report(given: argparse.Namespace) -> Iterator[str]:
     """All that was asked for, line by line."""
     if given.gates:
@@ -117,7 +133,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--vendor", default="cpu", help="whose devices the real runs take")
     parser.add_argument("--topology", default="1x2", help="of the real runs")
     try:
-        for line in report(parser.parse_args(argv)):
+        given = parser.parse_args(argv)
+        refuse(given)
+        for line in report(given):
             print(line, flush=True)
     except UsageProblem as problem:
         print(problem, file=sys.stderr)

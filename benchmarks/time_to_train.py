@@ -35,6 +35,7 @@ TINY: dict[str, Any] = {
     "init_std": 0.1, "lr": 1e-2, "warmup_steps": 2, "schedule_steps": 12, "max_steps": 12, "max_samples": 96,
     "global_batch_size": 8, "train_batch_size": 8, "val_check_interval": 3, "log_freq": 3, "num_workers": 0,
 }  # fmt: skip
+PACKAGES = ("torch", "transformers", "accelerate")
 TIMES = ("time_to_train_s", "without_evaluation_s")
 
 
@@ -61,7 +62,7 @@ def run_reference(given: argparse.Namespace, seed: int, compiled: bool, target: 
     }  # fmt: skip
     line: dict[str, Any] = {key: job[key] for key in ("seed", "target", "compiled", "device", "micro_batch")}
     line |= {"reference": "transformers Trainer", "preset": given.preset, "tiny": given.tiny}
-    line |= {name: importlib.metadata.version(name) for name in ("torch", "transformers", "accelerate")}
+    line |= {name: importlib.metadata.version(name) for name in PACKAGES}
     argv = [sys.executable, str(HERE / "reference_gpt2_text.py"), json.dumps(job)]
     try:
         done = subprocess.run(argv, stdout=subprocess.PIPE, text=True, timeout=given.timeout, check=False)
@@ -111,6 +112,38 @@ def our_runs(folder: Path) -> list[dict[str, Any]]:
     if not found:
         raise SystemExit(f"--ours {folder}: no result.json with a run in it; name the --results folder of pytest suite")
     return found
+
+
+def reference_lines(paths: Sequence[Path]) -> list[dict[str, Any]]:
+    """The JSON lines of the files; other lines, as of a shell's log, are passed by."""
+    lines = []
+    for path in paths:
+        if not path.is_file():
+            raise SystemExit(f"--reference {path}: no such file; name what the trainings of this script printed")
+        for number, text in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            if text.startswith("{"):
+                try:
+                    lines.append(json.loads(text))
+                except json.JSONDecodeError:
+                    raise SystemExit(f"--reference {path}:{number}: a torn line; remove it, or train anew") from None
+    return lines
+
+
+def check_training(given: argparse.Namespace) -> None:
+    """Leaves with one sentence, before anything is trained, where no training could be made."""
+    if given.data_dir is None or not given.data_dir.is_dir():
+        what = "is needed" if given.data_dir is None else f"is {given.data_dir}, which is no folder"
+        raise SystemExit(f"--data-dir DIR {what}: name the folder that python -m tools data prepare gpt3 wrote")
+    presets = tomllib.loads(CASE.read_text(encoding="utf-8"))["preset"]
+    if given.preset not in presets:
+        raise SystemExit(f"--preset {given.preset}: gpt3/pytorch has no such preset (have: {', '.join(presets)})")
+    if given.seeds < 1:
+        raise SystemExit(f"--seeds {given.seeds}: at least one training is needed")
+    for name in PACKAGES:
+        try:
+            importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            raise SystemExit(f"{name} is not installed, the reference needs it: pip install -e '.[local,hf]'") from None
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> tuple[float, float, float]:
@@ -168,11 +201,9 @@ def main(argv: list[str] | None = None) -> int:
     if given.ours:
         if not given.reference:
             raise SystemExit("--ours needs --reference FILE: what the trainings of this script printed")
-        texts = [text for path in given.reference for text in path.read_text(encoding="utf-8").splitlines()]
-        lines = list(compare(our_runs(given.ours), [json.loads(text) for text in texts if text.startswith("{")]))
+        lines = compare(our_runs(given.ours), reference_lines(given.reference))
     else:
-        if given.data_dir is None:
-            raise SystemExit("--data-dir DIR is needed: the folder that python -m tools data prepare gpt3 wrote")
+        check_training(given)
         lines = train(given)
     failed = False
     for line in lines:

@@ -12,6 +12,7 @@ from reports.detectable import sentences
 from reports.json_report import SessionFacts, SessionReport
 from reports.sides import read_side
 from suite.baseline_file import Baseline, baseline_files
+from suite.errors import did_you_mean
 from suite.figures import Figures, figures_of
 from suite.requality import VALUE as REQUALITY
 from suite.result import Result
@@ -153,8 +154,18 @@ def _standing(result: Result, pair: Pair | None, required: Sequence[str]) -> tup
         return "not judged", told
     passed = {check.name for check in result.checks if check.status == "pass"}
     passed |= {COMPARED} if pair is not None else set()
-    absent = [name for name in required if name not in passed]
+    absent = [name + _hint(name, result) for name in required if name not in passed]
     return ("not judged", f"required here and not passed: {', '.join(absent)}") if absent else ("passed", "")
+
+
+def _hint(name: str, result: Result) -> str:
+    """How a requirement comes to be met, where its name alone does not tell."""
+    checks = [check.name for check in result.checks]
+    if name == COMPARED:
+        return " (run `python -m reports baseline propose` on a session to trust, have it approved, name its folder)"
+    if name in checks or name == REQUALITY:
+        return ""
+    return f" (the plan has no such check{did_you_mean(name, [*checks, COMPARED])})"
 
 
 def _code(report: SessionReport, plans: Sequence[Judged], absent: Sequence[str]) -> int:

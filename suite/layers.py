@@ -49,6 +49,8 @@ class Layers:
     script: ScriptSpec | None = None
     open_reasons: list[str] = field(default_factory=list)
     """Why the division is not `closed`."""
+    changed: bool = False
+    """A user has changed what the case keeps for itself."""
 
 
 def fold_case(case: str, spec: CaseSpec, preset: str, mode: Mode, origin: str) -> Layers:
@@ -109,6 +111,7 @@ def add_sets(layers: Layers, sets: Mapping[str, str]) -> None:
             ) from None
         if key not in layers.mutable and new != old:
             layers.open_reasons.append(f"--set {key}={text}: {key} is not mutable in {layers.case}")
+            layers.changed = True
         layers.params[key] = new
         layers.origins[key] = "--set"
 

@@ -19,7 +19,7 @@ from suite.consistency import (
 from suite.contamination import contamination
 from suite.curve import points, thinned
 from suite.events import BadEvents, finite, has_begun
-from suite.harness_log import HarnessLog, bad_exit, read_harness, read_object
+from suite.harness_log import HarnessLog, Json, bad_exit, read_harness, read_object
 from suite.ledger import make_ledger
 from suite.log_tail import log_tail
 from suite.measurement import Measurement
@@ -30,7 +30,7 @@ from suite.rank_totals import RankTotals
 from suite.requality import add_requality
 from suite.run_facts import environment_of
 from suite.run_metrics import run_metrics
-from suite.soundness import check_rank, check_shared, check_sound, trace
+from suite.soundness import check_own, check_rank, check_shared, check_sound, trace
 from suite.steady import Steady, find_steady
 
 ABORTED = {
@@ -73,7 +73,7 @@ def measure(plan: Plan, run_dir: Path) -> Measurement:
     reading = _Reading()
     problem: Outcome | None = None
     try:
-        _read(plan, run_dir, harness, run.get("quality"), reading)
+        _read(plan, run_dir, harness, run, reading)
     except _Lost as lost:
         problem = lost.outcome
     except BadEvents as bad:
@@ -83,6 +83,7 @@ def measure(plan: Plan, run_dir: Path) -> Measurement:
     measurement = Measurement(
         n=n,
         seed=seed if isinstance(seed, int) else plan.seeds[min(n, len(plan.seeds)) - 1] if plan.seeds else 0,
+        run=str(reading.first.header.data.get("run") or "") if reading.first is not None else "",
         folder=run_dir.name,
         attempts=attempt if isinstance(attempt, int) and attempt > 0 else 1,
         problem=problem,
@@ -125,8 +126,8 @@ def _numbers(
     return {**fields, "metrics": metrics, "missing": missing, "environment": environment}
 
 
-def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, reading: _Reading) -> None:
-    """Read every stream into `reading`. Raises BadEvents or _Lost at the first thing that is wrong."""
+def _read(plan: Plan, run_dir: Path, harness: HarnessLog, run: Json, reading: _Reading) -> None:
+    """Read every stream into `reading`; `run` is run.json. Raises BadEvents or _Lost at the first wrong thing."""
     lost = _seen_by_harness(plan, run_dir, harness)
     events = run_dir / "events"
     if lost is not None and not has_begun(events / "rank0.jsonl"):
@@ -137,6 +138,7 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
         raise _Lost(lost)
     streams = expected_streams(plan, first.header)
     check_files(run_dir, streams)
+    check_own(plan, run, first)
     check_clock(first)
     totals = RankTotals(steady=reading.steady)
     logged = plan.evidence == "log"
@@ -161,9 +163,9 @@ def _read(plan: Plan, run_dir: Path, harness: HarnessLog, planned: object, readi
     check_marks(plan, first)
     check_samples(plan, first, totals.window_samples)
     if plan.mode == "converge":
-        check_quality(_judged_quality(plan, planned), first, [point.value for point in points(plan, first)])
+        check_quality(_judged_quality(plan, run.get("quality")), first, [point.value for point in points(plan, first)])
     check_sound(plan, first)
-    check_shared(totals.first_data)
+    check_shared(first, totals.data)
     check_witness(first.span_s, harness.witness_s)
     check_seals(run_dir, harness.seals)
     if not first.windows:

@@ -40,6 +40,8 @@ class Measurement(Record):
 
     n: int
     seed: int
+    run: str = ""
+    """Its id, as rank 0 says: no other run on earth has it."""
     folder: str
     """Relative to the plan's folder: `r1`, `r1.2`, `base/r1`."""
     attempts: int = 1

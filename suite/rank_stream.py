@@ -11,7 +11,14 @@ from pathlib import Path
 from suite.events import BadEvents, Event, finite, read_events, shown
 
 SUM_TOLERANCE = 0.01
-"""A window's step times must add up to its own length within this fraction."""
+"""A window's step times must add up to its own length within this fraction, and so must those of all windows so far."""
+HOST_SLACK_S = 1e-3
+"""Or within this, where one clock read both."""
+DEVICE_SLACK_S = 0.1
+"""Or within this, where the device timed the steps: the host may learn late that they are done. What it learns late at
+one window's end is missing from the next, so this does not add up."""
+ROUNDING_S = 2e-6
+"""Of instants, as they are written."""
 CLOCK_SLACK_S = 0.05
 """Absolute slack of every comparison between instants of one clock: buffered lines are written a little late."""
 
@@ -36,6 +43,8 @@ class Window:
     """Digest of what it was trained on."""
     repeated: int = 0
     """Micro-batches whose data came before in their epoch."""
+    late: float | None = None
+    """Seconds from its end to the line that tells it; None: its end is only known by that line."""
 
     @property
     def start(self) -> float:
@@ -70,6 +79,10 @@ class RankStream:
     before_checksum: float | None = None
     """The instant of the event before the checksum."""
     stop: Event | None = None
+    covered: float = 0.0
+    """Seconds of all windows so far."""
+    drift: float = 0.0
+    """Seconds by which the step times in them exceed that."""
 
     def all(self, name: str) -> list[Event]:
         """The marks of that name."""
@@ -134,8 +147,10 @@ def _add_window(stream: RankStream, event: Event) -> None:
         raise event.bad("a step waited longer for its data than it lasted")
     total = math.fsum(steps)
     seconds = event.number("window_s") if event.has("window_s") else total
-    if abs(total - seconds) > max(SUM_TOLERANCE * seconds, 1e-3):
-        raise event.bad(f"step_s adds up to {total:.6g} s but window_s is {seconds:.6g} s")
+    _check_sum(stream, event, total, seconds)
+    until = event.number("until") if event.has("until") else event.t
+    if until > event.t + ROUNDING_S:
+        raise event.bad(f"until is {until:.6f}, after the line itself at {event.t:.6f}")
     window = Window(
         first=event.count("first"),
         count=count,
@@ -143,10 +158,11 @@ def _add_window(stream: RankStream, event: Event) -> None:
         tokens=event.count("tokens") if event.has("tokens") else 0,
         skipped=event.count("skipped") if event.has("skipped") else 0,
         seconds=seconds,
-        t=event.t,
+        t=until,
         updates=event.count("updates") if event.has("updates") else None,
         data=event.text("data"),
         repeated=event.count("repeated") if event.has("repeated") else 0,
+        late=event.t - until if event.has("until") else None,
     )
     _check_place(stream, window, event)
     stream.windows.append(window)
@@ -155,6 +171,19 @@ def _add_window(stream: RankStream, event: Event) -> None:
     stream.forward_s.extend(_forwards(event, count))
     stream.stated.extend((window.last, seconds) for seconds in event.series("stated_s"))
     _add_losses(stream, window, event)
+
+
+def _check_sum(stream: RankStream, event: Event, total: float, seconds: float) -> None:
+    """Step times against the window's length: of this one, and of all so far."""
+    slack = DEVICE_SLACK_S if stream.header.text("timer") == "device_events" else HOST_SLACK_S
+    if abs(total - seconds) > max(SUM_TOLERANCE * seconds, slack):
+        raise event.bad(f"step_s adds up to {total:.6g} s but window_s is {seconds:.6g} s")
+    stream.covered += seconds
+    stream.drift += total - seconds
+    if abs(stream.drift) > max(SUM_TOLERANCE * stream.covered, DEVICE_SLACK_S):
+        raise event.bad(
+            f"step_s of all windows so far is {stream.drift:+.6g} s from their window_s, {stream.covered:.6g} s in all"
+        )
 
 
 def _forwards(event: Event, count: int) -> array[float]:
@@ -173,7 +202,7 @@ def _check_place(stream: RankStream, window: Window, event: Event) -> None:
     opened = previous.t if previous is not None else stream.header.t
     slack = CLOCK_SLACK_S + SUM_TOLERANCE * window.seconds
     if window.start < opened - slack:
-        raise event.bad(f"claims {window.seconds:.6g} s, {event.t - opened:.6g} s after the one before it")
+        raise event.bad(f"claims {window.seconds:.6g} s, {window.t - opened:.6g} s after the one before it")
 
 
 def _add_losses(stream: RankStream, window: Window, event: Event) -> None:

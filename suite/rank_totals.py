@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from suite.rank_stream import RankStream
-from suite.soundness import first_data
+from suite.soundness import own_data
 from suite.steady import Steady
 
 
@@ -37,8 +37,8 @@ class RankTotals:
     """Median steady step time of each rank."""
     forwards: list[float] = field(default_factory=list)
     """Median steady time of each rank's forward passes, where all tell it."""
-    first_data: list[tuple[int, str]] = field(default_factory=list)
-    """(rank, what its first window was trained on)."""
+    data: list[tuple[int, tuple[str, ...]]] = field(default_factory=list)
+    """(rank, what each of its first windows was trained on)."""
     hosts: list[str] = field(default_factory=list)
     devices: list[str] = field(default_factory=list)
     digests: list[dict[str, str]] = field(default_factory=list)
@@ -57,7 +57,7 @@ class RankTotals:
             self.medians.append(median(stream.step_s[first:]))
         if first < len(stream.forward_s) == stream.steps:
             self.forwards.append(median(stream.forward_s[first:]))
-        self.first_data.append((stream.rank, first_data(stream)))
+        self.data.append((stream.rank, own_data(stream)))
         self.add_facts(stream)
 
     def add_facts(self, stream: RankStream) -> None:

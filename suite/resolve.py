@@ -288,7 +288,8 @@ def _quality(case: CaseFolder, layers: Layers, preset: str) -> Quality:
         requality_within=quality.requality_within,
         target=layers.target.value,
         source=layers.target.source,
-        counted=layers.target.counted,
+        # Of a case that a user has changed, nobody knows how much a whole evaluation counts.
+        counted=None if layers.changed else layers.target.counted,
     )
 
 

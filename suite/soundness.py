@@ -8,7 +8,7 @@ them consistently is told only by the witnesses: the harness's clock, the monito
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from suite.consistency import meets
@@ -18,6 +18,10 @@ from suite.rank_stream import CLOCK_SLACK_S, RankStream
 
 REPEATED = 0.1
 """Share of micro-batches whose data an epoch may hold twice: data sets with a batch of one have equal samples."""
+COMPARED = 64
+"""Windows of each rank whose data is compared with that of the others: of a thousand ranks, all would be too many."""
+ALIKE = 2
+"""Windows that two ranks must share, of two or more."""
 APART = 0.05
 """Share of the windows' time that may lie between them: they touch, but for the writing of a line."""
 PRECISION = ("compute", "autocast", "tf32", "matmul")
@@ -37,6 +41,7 @@ def check_sound(plan: Plan, first: RankStream) -> None:
 def check_rank(plan: Plan, stream: RankStream) -> None:
     """All that any rank shows. Raises BadEvents."""
     _check_device(plan, stream)
+    _check_all_tell(stream)
     _check_updates(stream)
     _check_repeats(plan, stream)
     _check_precision(stream)
@@ -47,6 +52,35 @@ def _check_device(plan: Plan, stream: RankStream) -> None:
     kind = stream.header.table("device").get("type")
     if plan.evidence == "driver" and isinstance(kind, str) and kind and kind != plan.device.type:
         raise stream.header.bad(f"device type is {shown(kind)}, the plan's is {plan.device.type}")
+
+
+def check_own(plan: Plan, run: Mapping[str, object], first: RankStream) -> None:
+    """run.json (empty: unreadable), the plan and rank 0's stream are of one run, broken on purpose or not.
+
+    Raises BadEvents.
+    """
+    header = first.header
+    if "run" in run and header.has("run") and run["run"] != header.data["run"]:
+        raise header.bad(f"run is {shown(header.data['run'])}, in run.json {shown(run['run'])}")
+    if "id" in run and run["id"] != plan.id:
+        raise BadEvents(f"run.json: id is {shown(run['id'])}, the plan's is {plan.id}")
+    # The header is sealed: what is taken out of plan.json and run.json later still stands there.
+    for where, name in (("run.json", run.get("sabotage")), ("events/rank0.jsonl:1", header.data.get("sabotage"))):
+        if name is not None and name != plan.sabotage:
+            raise BadEvents(f"{where}: broken on purpose (sabotage {shown(name)}), which the plan does not say")
+
+
+def _check_all_tell(stream: RankStream) -> None:
+    """What is told once is told always: a driver counts, or it does not."""
+    for what, told in (
+        ("updates", [window.updates is not None for window in stream.windows]),
+        ("training", [mark.has("training") for mark in stream.all("eval_result")]),
+    ):
+        if any(told) and not all(told):
+            raise BadEvents(f"events/rank{stream.rank}.jsonl: {what} is told {sum(told)} times of {len(told)}")
+    checksum = stream.first("checksum")
+    if checksum is not None and not checksum.has("precision") and any(w.updates is not None for w in stream.windows):
+        raise checksum.bad("no precision, though this driver reads it again")
 
 
 def _check_updates(stream: RankStream) -> None:
@@ -70,22 +104,33 @@ def _check_repeats(plan: Plan, stream: RankStream) -> None:
         )
 
 
-def check_shared(streams: Iterable[tuple[int, str]]) -> None:
-    """No two ranks began with the same data; (rank, data of its first window) of those that count their own.
+def check_shared(first: RankStream, told: Iterable[tuple[int, tuple[str, ...]]]) -> None:
+    """No two ranks train on the same data; (rank, `own_data`) of each. Raises BadEvents.
 
-    Raises BadEvents.
+    Equal samples may meet by chance, the likelier the more ranks there are: one window, or a few of many, prove
+    nothing. Nor does anything where each step is an epoch: a global batch that is larger than the data set is filled
+    from its beginning.
     """
-    owners: dict[str, int] = {}
-    for rank, data in streams:
-        owner = owners.setdefault(data, rank)
-        if data and owner != rank:
-            raise BadEvents(f"events: ranks {owner} and {rank} train on the same data: each must have its own share")
+    if 1 < first.steps <= len(first.all("epoch_start")):
+        return
+    owners: dict[tuple[int, str], int] = {}
+    for rank, data in told:
+        others: dict[int, int] = {}
+        for place, one in enumerate(data):
+            owner = owners.setdefault((place, one), rank)
+            if owner != rank:
+                others[owner] = others.get(owner, 0) + 1
+        for owner, shared in others.items():
+            if shared > REPEATED * len(data) and shared >= min(len(data), ALIKE):
+                raise BadEvents(
+                    f"events: ranks {owner} and {rank} train on the same data in {shared} of {len(data)} windows: each"
+                    " must have its own share"
+                )
 
 
-def first_data(stream: RankStream) -> str:
-    """What the first window of a rank was trained on; empty where it does not tell, or counts no samples."""
-    window = stream.windows[0] if stream.windows else None
-    return window.data if window is not None and window.samples else ""
+def own_data(stream: RankStream) -> tuple[str, ...]:
+    """What the first windows of a rank were trained on; empty where it does not tell, or counts no samples."""
+    return tuple(window.data for window in stream.windows[:COMPARED] if window.data and window.samples)
 
 
 def _check_precision(stream: RankStream) -> None:
@@ -100,24 +145,36 @@ def _check_precision(stream: RankStream) -> None:
 
 
 def check_touching(stream: RankStream) -> None:
-    """Each window of rank 0 opens where the one before it ended, unless other work lies between. Raises BadEvents.
+    """Each window of rank 0 opens where the one before it ended, or where other work between them did.
 
-    Of a driver that tells no updates, the ledger alone says where time went.
+    Raises BadEvents. Of a driver that tells no updates, the ledger alone says where time went.
     """
     if not all(window.updates is not None for window in stream.windows):
         return
     works = [mark.t for mark in stream.marks if mark.name.startswith(BETWEEN)]
-    apart = covered = 0.0
+    apart, covered = _over(stream.windows[-1].late) if stream.windows else 0.0, 0.0
     for before, after in pairwise(stream.windows):
-        if not any(before.t <= t <= after.t for t in works):
+        between = [t for t in works if before.t <= t <= after.t]
+        if not between:
             # Signed, so that the moments in which lines are written cancel out.
             apart += after.start - before.t
-            covered += after.seconds
+        elif after.late is not None:
+            # What the device did after the window's end, and before the next one began.
+            apart += _over(before.late) + _over(after.start - max(between))
+        else:
+            continue
+        covered += after.seconds
+    covered = covered or sum(window.seconds for window in stream.windows)
     if apart > APART * covered + 2 * CLOCK_SLACK_S:
         raise BadEvents(
             f"events/rank0.jsonl: {apart:.3g} s lie between windows that cover {covered:.3g} s and should touch:"
             " steps were not timed to their end"
         )
+
+
+def _over(seconds: float | None) -> float:
+    """What is more than the pause of a busy host; of an end that is not told, nothing is known."""
+    return 0.0 if seconds is None else max(seconds - CLOCK_SLACK_S, 0.0)
 
 
 def check_evaluations(plan: Plan, stream: RankStream) -> None:

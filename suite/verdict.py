@@ -86,12 +86,20 @@ def _settled(plan: Plan, log: HarnessLog, runs: Sequence[Measurement]) -> Outcom
         if plan.repeat == 1:
             return worst
         return worst.model_copy(update={"reason": f"run {run.n} of {plan.repeat}: {worst.reason}"})
+    if (copied := twins([run.run for run in runs])) is not None:
+        return _one_run(*(runs[place] for place in copied))
     if (same := twins([run.trace for run in runs])) is not None:
         return _one_seed(*(runs[place] for place in same))
     if len(runs) < max(plan.repeat, 1):
         reason = f"{len(runs)} of {plan.repeat} runs left a folder, and nothing says why: the harness was lost"
         return Outcome(status="error", category="worker_lost", reason=reason)
     return None
+
+
+def _one_run(one: Measurement, other: Measurement) -> Outcome:
+    """A copy is no repeat."""
+    reason = f"{one.folder} and {other.folder} are both of the run {one.run}: one of them is a copy"
+    return Outcome(status="failed", category="invalid_measurement", reason=reason)
 
 
 def _one_seed(one: Measurement, other: Measurement) -> Outcome:

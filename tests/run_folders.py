@@ -140,6 +140,7 @@ def write_run(
             plan, rank, world, steps, window, step_s, data_s, noise, tuple(quality), frozenset(faults), flops_per_sample
         )
         lines = shape.lines()
+        lines[0]["run"] = f"run-{n}.{attempt}"
         if rank == 0:
             span = lines[-1]["t"] - lines[0]["t"]
         _write_rank(folder, rank, lines, shape)
@@ -316,7 +317,15 @@ def _write_harness(
 ) -> None:
     seed = plan.seeds[min(n, len(plan.seeds)) - 1]
     quality = {"metric": plan.quality.metric, "better": plan.quality.better, "target": plan.quality.target}
-    run = {"schema": 1, "run": "run-1", "id": plan.id, "n": n, "attempt": attempt, "mode": plan.mode, "seed": seed}
+    run = {
+        "schema": 1,
+        "run": f"run-{n}.{attempt}",
+        "id": plan.id,
+        "n": n,
+        "attempt": attempt,
+        "mode": plan.mode,
+        "seed": seed,
+    }
     (folder / "run.json").write_text(json.dumps(run | {"quality": quality}))
     (folder / "environment.json").write_text(json.dumps({"host": "host", "python": "3.11", "driver_version": "none"}))
     (folder / "command.txt").write_text("python -m torch.distributed.run train.py\n")

@@ -166,6 +166,7 @@ def test_a_divided_run_is_resumed_exactly(two: Path, name: str) -> None:
     first, resumed = events_of(two / f"{name}-first"), events_of(two / f"{name}-resumed")
     assert of(resumed, "run_start")[0]["resumed_from_step"] == 3
     assert losses(first) + losses(resumed) == losses(events_of(two / name))
+    assert all(window["updates"] == window["count"] for window in of(resumed, "steps")), "restoring is no update"
     ends = [torch.load(two / run / "checkpoints/latest.pt", weights_only=True) for run in (name, f"{name}-resumed")]
     assert all(torch.equal(ends[0]["model"][key], ends[1]["model"][key]) for key in ends[0]["model"])
 

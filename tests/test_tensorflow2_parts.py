@@ -246,7 +246,7 @@ class Trainer:
 
 def run_in(folder: Path, **changes: Any) -> Any:
     plan = {"id": "x-1x1", "mode": "converge", "preset": "mini", "seed": 1, "topology": {}, "params": {"lr": 0.1}}
-    values = plan | {"run_dir": str(folder)} | changes
+    values = plan | {"sabotage": None, "run_dir": str(folder)} | changes
     return type("Run", (dict,), {"__getattr__": dict.__getitem__})(values)
 
 

@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 DAY_S = 24 * 3600.0
 
-ENTRY = "import sys; sys.path.insert(0, sys.argv.pop(1)); from prepare import main; sys.exit(main(sys.argv[1:]))"
+ENTRY = (
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); sys.argv[0] = 'prepare.py'; "
+    "from prepare import main; sys.exit(main(sys.argv[1:]))"
+)
 """Runs prepare.py of the folder given as first argument, as the case's own code sees its siblings."""
 
 

@@ -50,9 +50,10 @@ class WindowClock:
         self._waits, self._forwards = [], []
 
     def close(self) -> dict[str, Any]:
-        """{"step_s", "data_s", "window_s"} of the steps since the last close. Waits for the device.
+        """{"step_s", "data_s", "window_s", "until"} of the steps since the last close. Waits for the device.
 
-        With `forward_s` where forward passes were told.
+        With `forward_s` where forward passes were told. `until` is when the window ended, on the clock of the events'
+        `t`: the line itself is written later, on a busy host much later.
         """
         self._device.synchronize()
         now = _host_time(self._boundary)
@@ -69,9 +70,10 @@ class WindowClock:
             "step_s": [round(step, 7) for step in steps],
             "data_s": [round(wait, 7) for wait in data],
             "window_s": round(window, 7),
+            "until": round(now, 7),
         }
 
 
 def _host_time(stamp: Any) -> float:
-    """Of the end that the stamp marks: a second reading would count what a busy host did between the two as training."""
+    """Of the end that the stamp marks: a second reading would count as training what a busy host did in between."""
     return stamp if isinstance(stamp, float) else time.perf_counter()

@@ -88,8 +88,11 @@ def test_equal_samples_of_a_small_batch_are_no_repetition(tmp_path: Path) -> Non
 
 
 def test_ranks_with_one_share_of_the_data_are_told(tmp_path: Path) -> None:
-    ended = outcome_of(tmp_path, lambda lines, rank: of("steps")(lines).update(data="same"))
-    assert "ranks 0 and 1 train on the same data" in ended
+    def change(lines: Lines, rank: int) -> None:
+        for place, line in enumerate(line for line in lines if line["event"] == "steps"):
+            line["data"] = f"{place}"
+
+    assert "ranks 0 and 1 train on the same data in 12 of 12 windows" in outcome_of(tmp_path, change)
 
 
 def test_evaluations_must_count_alike_where_the_case_says_no_number(tmp_path: Path) -> None:

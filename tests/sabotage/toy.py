@@ -233,6 +233,7 @@ def _write(folder: Path, job: Job) -> list[Path]:
 def _run_json(folder: Path, job: Job, seed: int, **over: Any) -> Path:
     folder.mkdir(parents=True)
     spec = {**RUN, "id": job.name, "mode": job.mode, "params": job.params, "seed": seed, "run_dir": str(folder)}
+    spec |= {"run": f"{job.name}-{folder.parent.name}-{folder.name}"}
     spec |= {"topology": {"nnodes": 1, "nproc": job.ranks}, "case_dir": str(folder), "sabotage": job.sabotage}
     spec |= {"quality": {"metric": "mse", "better": "lower", "target": job.target}}
     spec |= {"expect": {"world_size": job.ranks, "precision": "fp32", "device_match": []}}

@@ -18,7 +18,7 @@ FORMAT = "paddle/1"
 LATEST = "latest.pt"
 """The name by which a run's last checkpoint is found, whatever wrote it."""
 PREVIOUS = "previous.pt"
-SAME = ("id", "mode", "preset", "seed", "topology", "params")
+SAME = ("id", "mode", "preset", "seed", "topology", "params", "sabotage")
 """Keys of run.json that must be equal for a resume."""
 MODEL, STEPPER, REST = "model/", "stepper/", "rest"
 
@@ -139,7 +139,7 @@ def _read(path):
 def _refuse_others(path, saved, run):
     for key in SAME:
         here = _plain(run[key])
-        if saved[key] == here:
+        if saved.get(key) == here:
             continue
         if key == "params":
             key = next(name for name in sorted({*saved[key], *here}) if saved[key].get(name) != here.get(name))

@@ -12,7 +12,7 @@ from suite.drivers.pytorch.progress import Progress
 FORMAT = 1
 LATEST = "latest.pt"
 PREVIOUS = "previous.pt"
-SAME = ("id", "mode", "preset", "seed", "topology", "params")
+SAME = ("id", "mode", "preset", "seed", "topology", "params", "sabotage")
 """Keys of run.json that must be equal for a resume."""
 
 
@@ -123,7 +123,7 @@ def _read(path, mapped=False):
 def _refuse_others(path, saved, run):
     for key in SAME:
         here = _plain(run[key])
-        if saved[key] == here:
+        if saved.get(key) == here:
             continue
         if key == "params":
             key = next(name for name in sorted({*saved[key], *here}) if saved[key].get(name) != here.get(name))

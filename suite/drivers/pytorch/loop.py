@@ -112,6 +112,10 @@ class Loop:
     def _micros(self):
         own = str(self.params.get("train_data", "")).startswith("case:")
         if not self.converges and self.run.data_dir is None and not own:
+            if self.broken.needs_data:
+                raise RunProblem(
+                    f"sabotage {self.run.sabotage!r} does not show on random batches: give the site its data"
+                )
             return self.broken.micros(batches.synthetic(self.task), self.task)
         self.task.prepare_data()
         if self.task.prepares_model:

@@ -5,6 +5,7 @@ import torch
 from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import pieces
 from suite.drivers.pytorch.lamb import Lamb
+from suite.drivers.pytorch.updates import Updates
 
 CLIP_EPS = 1e-6
 """As in torch's own clipping."""
@@ -82,19 +83,9 @@ class Stepper:
         self.parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         self.rates = [group["lr"] for group in optimizer.param_groups]
         self.lr = self.rates[0]
-        self._asked = self._made = 0
-        self._found = torch.zeros((), device=device.torch_device) if scaler else None
+        self._asked = 0
         # Counted where it happens, in the optimizer: whoever leaves a step out, or makes one more, does not count it.
-        self._counts = hasattr(optimizer, "register_step_post_hook")
-        if self._counts:
-            optimizer.register_step_post_hook(self._count)
-
-    def _count(self, optimizer, args, kwargs):
-        # A fused optimizer is always called, and skips inside its kernel where the scaler found an infinity.
-        self._made += 1
-        found = getattr(optimizer, "found_inf", None)
-        if found is not None and self._found is not None:
-            self._found += found.reshape(()).to(self._found.device)
+        self.updates = Updates(optimizer, torch.zeros((), device=device.torch_device) if scaler else None)
 
     def step(self, number):
         """Apply the gradients as step `number`, counted from 0."""
@@ -116,13 +107,10 @@ class Stepper:
 
     def take_counts(self):
         """`skipped` and `updates` since the last call. Waits for the device: only at the end of a window."""
-        found = round(float(self._found.cpu())) if self.scaler else 0
-        skipped = self._asked - self._made + found if self.scaler else 0
-        told = {"skipped": skipped, **({"updates": self._made - found} if self._counts else {})}
-        self._asked = self._made = 0
-        if self.scaler:
-            self._found.zero_()
-        return told
+        made, found = self.updates.take()
+        skipped = self._asked - made + found if self.scaler else 0
+        self._asked = 0
+        return {"skipped": skipped, "updates": made - found}
 
     def state(self):
         """For a checkpoint."""

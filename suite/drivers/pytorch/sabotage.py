@@ -93,6 +93,8 @@ class MetricReversed(Sound):
 class DataRepeated(Sound):
     """One micro-batch is trained on again and again."""
 
+    needs_data = True
+
     def micros(self, micros, task):
         first = next(micros)
         while True:
@@ -101,6 +103,8 @@ class DataRepeated(Sound):
 
 class RanksShareData(Sound):
     """Every rank trains on the data of rank 0."""
+
+    needs_data = True
 
     def data_rank(self, rank):
         return 0

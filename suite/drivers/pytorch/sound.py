@@ -6,6 +6,8 @@ class Sound:
 
     averages = True
     """Whether the ranks exchange gradients."""
+    needs_data = False
+    """Whether random batches, which nobody compares, would not show it."""
 
     def spec(self, spec):
         """run.json as this rank takes it."""

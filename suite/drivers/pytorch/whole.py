@@ -14,7 +14,8 @@ def gather(model, stepper):
         return model.state_dict(), stepper.state()
     tools, options = _tools()
     weights = tools.get_model_state_dict(model, options=options)
-    return weights, {"optimizer": tools.get_optimizer_state_dict(model, stepper.optimizer, options=options)}
+    with stepper.updates.uncounted():
+        return weights, {"optimizer": tools.get_optimizer_state_dict(model, stepper.optimizer, options=options)}
 
 
 def restore(model, stepper, weights, steps):
@@ -25,7 +26,8 @@ def restore(model, stepper, weights, steps):
         return
     tools, options = _tools()
     tools.set_model_state_dict(model, weights, options=options)
-    tools.set_optimizer_state_dict(model, stepper.optimizer, steps["optimizer"], options=options)
+    with stepper.updates.uncounted():
+        tools.set_optimizer_state_dict(model, stepper.optimizer, steps["optimizer"], options=options)
 
 
 def _tools():

@@ -14,7 +14,7 @@ LATEST = "latest.pt"
 """The name is that of the contract (run folder, resume, requality), whatever the framework writes into it."""
 PREVIOUS = "previous.pt"
 FACTS = "__facts__"
-SAME = ("id", "mode", "preset", "seed", "topology", "params")
+SAME = ("id", "mode", "preset", "seed", "topology", "params", "sabotage")
 """Keys of run.json that must be equal for a resume."""
 
 
@@ -97,7 +97,7 @@ def _read(path):
 def _refuse_others(path, saved, run):
     for key in SAME:
         here = run[key]
-        if saved[key] == here:
+        if saved.get(key) == here:
             continue
         if key == "params":
             key = next(name for name in sorted({*saved[key], *here}) if saved[key].get(name) != here.get(name))

@@ -16,6 +16,7 @@ def write_header(writer, run, place, device=None, precision=None, slots=None):
         "header",
         schema=1,
         run=run.run,
+        sabotage=run.sabotage,
         rank=place.rank,
         world_size=place.world_size,
         local_rank=place.local_rank,
