@@ -15,8 +15,9 @@ from suite.artifacts import event_seals
 from suite.drivers.events import RunProblem, RunSpec
 from suite.drivers.pytorch import checkpoint
 from suite.drivers.pytorch.loop import Loop
-from suite.drivers.pytorch.sabotage import DataRepeated, RanksShareData
+from suite.drivers.pytorch.sabotage import DataRepeated, EvalOnTrainData, RanksShareData
 from suite.drivers.pytorch.sound import Sound
+from suite.drivers.pytorch.task import Task
 from suite.verdict import judge_folder
 from tests.driver_toy import PARAMS, RUN
 from tests.run_folders import tiny_plan, write_plan_folder
@@ -167,3 +168,12 @@ def test_a_sabotage_of_the_data_is_refused_where_the_data_is_random(broken: Soun
     loop = SimpleNamespace(params={}, converges=False, run=run, broken=broken)
     with pytest.raises(RunProblem, match="sabotage 'the name' does not show on random batches: give the site its data"):
         Loop._micros(loop)
+
+
+def test_a_case_that_cannot_be_asked_what_it_was_trained_on_says_so_before_it_trains() -> None:
+    class Plain(Task):
+        def prepare_data(self):  # type: ignore[no-untyped-def]
+            raise AssertionError("its data is opened")
+
+    with pytest.raises(RunProblem, match="Plain has no evaluate_on_training_data"):
+        EvalOnTrainData().task(object.__new__(Plain))

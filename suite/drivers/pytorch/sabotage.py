@@ -9,6 +9,7 @@ from suite.drivers.events import RunProblem, RunSpec
 from suite.drivers.pytorch import batches
 from suite.drivers.pytorch.sabotage_time import LaunchClock, SlowRank, ThermalSlowdown
 from suite.drivers.pytorch.sound import Sound
+from suite.drivers.pytorch.task import Task
 
 HIDDEN_STEPS = 20
 BEYOND = 0.1
@@ -54,6 +55,8 @@ class EvalOnTrainData(Sound):
     """The evaluation asks what was trained on."""
 
     def task(self, task):
+        if type(task).evaluate_on_training_data is Task.evaluate_on_training_data:  # before the training, not behind it
+            task.evaluate_on_training_data()
         prepare = task.prepare_data
 
         def prepared():
