@@ -190,6 +190,7 @@ def _gate(arguments: argparse.Namespace) -> int:
         required=arguments.require,
         expected=arguments.expect,
         requality=arguments.requality,
+        folder=folder,
     )
     text = comment(decided)
     if arguments.comment is not None:

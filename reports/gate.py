@@ -10,6 +10,7 @@ from reports.compare import Measured, adjusted, differing_environment, measured
 from reports.comparison import Pair
 from reports.detectable import sentences
 from reports.json_report import SessionFacts, SessionReport
+from reports.seals import broken_seal
 from reports.sides import read_side
 from suite.baseline_file import Baseline, baseline_files
 from suite.errors import did_you_mean
@@ -72,12 +73,13 @@ def gate(
     required: Sequence[str] = (),
     expected: Sequence[str] = (),
     requality: bool = False,
+    folder: Path | None = None,
 ) -> Decided:
     """Decide on `report`. Raises UsageProblem for a baseline that cannot be read: a gate without it would be open.
 
     `required` are checks that every plan must have passed, or `baseline`: there was one to compare with. `expected`
     are ids of plans that must be there. With `requality`, a quality counts only where it was found again in the final
-    checkpoint.
+    checkpoint. What lies in the session's `folder` must be what was judged.
     """
     known = tuple(figures for path in baselines for figures in _known(path))
     day = (report.session.started or "9999-12-31")[:10]
@@ -88,7 +90,9 @@ def gate(
             compared.append(measured(partner, figures_of(result)))
     pairs = {pair.id: pair for pair in adjusted(compared)}
     plans = tuple(
-        _judged(result, told, pairs.get(result.id), _required_of(result, required, requality=requality))
+        _sealed(
+            _judged(result, told, pairs.get(result.id), _required_of(result, required, requality=requality)), folder
+        )
         for result, (_, told) in zip(report.results, partners)
     )
     # What the session itself says it selected is expected too: a result that is gone may be the one that failed.
@@ -133,6 +137,14 @@ def _partner(figures: Figures, known: Sequence[Figures], day: str) -> tuple[Figu
 def _judged(result: Result, told: str, pair: Pair | None, required: Sequence[str]) -> Judged:
     standing, reason = _standing(result, pair, required)
     return Judged(result, standing, reason, told, pair, tuple(sentences(result)))
+
+
+def _sealed(judged: Judged, folder: Path | None) -> Judged:
+    """What passed does not where its evidence was changed since; a session without its runs has none to change."""
+    if folder is None or judged.standing != "passed":
+        return judged
+    reason = broken_seal(folder / judged.result.id)
+    return judged._replace(standing="failed", reason=reason) if reason else judged
 
 
 def _standing(result: Result, pair: Pair | None, required: Sequence[str]) -> tuple[Standing, str]:

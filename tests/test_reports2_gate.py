@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,11 +14,12 @@ from reports.baseline_store import baseline_from, keep, write
 from reports.gate import gate
 from reports.gate_comment import comment
 from reports.json_report import read_session
+from suite.artifacts import event_seals
 from suite.baseline_file import read_baseline
 from suite.figures import figures_of
 from suite.outcome import PASSED, Outcome
 from suite.result import Result
-from tests.reports2_toy import noisy, result_with, session_with
+from tests.reports2_toy import noisy, real_session, result_with, session_with
 
 MISSED = Outcome(status="failed", category="quality", reason="0.5 < 0.7")
 NOISE = Outcome(status="inconclusive", category="noise", reason="too wide")
@@ -153,3 +156,21 @@ def test_the_smallest_change_to_be_seen_stands_beside_each_threshold(tmp_path: P
     decided = gate(read_session(session_with(tmp_path / "s", [result_with(time=noisy(500, 6, 0.01))])), [])
     told = " ".join(decided.plans[0].detectable)
     assert re.search(r"time_to_train <= 600: changes from [\d.]+ % on can be seen with 6 runs", told)
+
+
+@pytest.mark.parametrize("where", ["r1", "base/r1"])
+def test_evidence_that_was_changed_after_the_verdict_closes_the_gate(tmp_path: Path, where: str) -> None:
+    folder, plan = real_session(tmp_path / "s")
+    if where != "r1":
+        shutil.copytree(folder / plan.id / "r1", folder / plan.id / where)
+    run = folder / plan.id / where
+    with (run / "harness.jsonl").open("a") as log:
+        log.write(json.dumps({"event": "witness", "wall_s": 10.0, "events": event_seals(run)}) + "\n")
+    assert gate(read_session(folder), [], folder=folder).code == 0
+    with (run / "events/rank0.jsonl").open("a") as events:
+        events.write("\n")
+    decided = gate(read_session(folder), [], folder=folder)
+    assert (decided.code, decided.plans[0].standing) == (1, "failed")
+    assert decided.plans[0].reason.startswith(
+        f"{plan.id}/{where}/events/rank0.jsonl: not the file that the harness saw"
+    )
