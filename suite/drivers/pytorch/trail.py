@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import torch
 
-VALUES = 2048
+VALUES = 512
 """Of each tensor, spread over all of it, however large it is: a batch is recognised by them, at next to no cost."""
 PLAIN = (str, bytes, int, float, complex)
 REMEMBERED = 1 << 17
