@@ -6,7 +6,6 @@ import hashlib
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
-from suite.broken import refuse_misfit
 from suite.catalog import CaseFolder, Catalog
 from suite.checks import fixed_checks, time_limit_s
 from suite.config_name import DEFAULT_CONFIG
@@ -219,7 +218,6 @@ class Resolver:
             plan_digest="",
             data_digest=self._digests.data(case, choice.preset),
         )
-        refuse_misfit(plan)
         return plan.model_copy(update={"plan_digest": self._plan_digest(plan, code)})
 
     def _checks(self, choice: Choice, layers: Layers, quality: Quality, has_base: bool) -> tuple[Check, ...]:

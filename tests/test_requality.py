@@ -27,10 +27,11 @@ from tests.user_toy import Checkout
 
 FORGERY = """
 import suite.drivers.pytorch.loop as loop
+from suite.drivers.pytorch.evaluation import Evaluated
 
 
 def setup(device, run):
-    loop.evaluate = lambda *_: {metrics}
+    loop.evaluate = lambda *_: Evaluated({metrics}, {counted}, 0)
 """
 """Vendor code that has the driver write down a quality that no model has."""
 
@@ -145,7 +146,9 @@ def test_vendor_code_that_forges_the_quality_of_glm_is_found(tmp_path: Path) -> 
     vendor = tmp_path / "theirs" / "cpu"
     shutil.copytree(checkout.root / "suite/vendors/cpu", vendor)
     (vendor / "runtime/pytorch").mkdir(parents=True)
-    (vendor / "runtime/pytorch/runtime.py").write_text(FORGERY.format(metrics='{"accuracy": 0.9}'))
+    (vendor / "runtime/pytorch/runtime.py").write_text(
+        FORGERY.format(metrics={"accuracy": 0.9}, counted={"accuracy": 300.0})
+    )
     short = ["--set", "max_samples=640", "--set", "threads=1", "--vendor-path", str(vendor)]
     code, out = checkout.run("-k", "glm and 1x1", "--session", "s", *short)
     assert code == 0 and "0.9 >= 0.7" in out, out
@@ -172,6 +175,7 @@ def test_a_bundle_brings_no_evidence_of_its_own(honest: Line, tmp_path: Path) ->
 
 
 def test_a_bundle_without_checkpoints_cannot_be_evaluated(honest: Line, tmp_path: Path) -> None:
+    honest.command("reports", "rejudge", "s", "--write")
     assert honest.command("reports", "bundle", "s", "--output", str(tmp_path / "b.zip"))[0] == 0
     words = ("--own-plans", "--requality", "--output", "empty")
     code, out = honest.command("reports", "rejudge", str(tmp_path / "b.zip"), *words)

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.sabotage_cells import CASES, NOT_BUILT, cells, twin
 from fixtures.options import SABOTAGES
+from suite.broken import refuse_misfit
 from suite.drivers.pytorch.sabotage import CLASSES
 from suite.drivers.sabotage import BY_NAME, TABLE, known_to
 from suite.errors import UsageProblem
@@ -56,7 +57,7 @@ def test_the_page_holds_each_act(act: object) -> None:
 )
 def test_a_sabotage_that_shows_nothing_is_refused(tmp_path: Path, topology: str, name: str, sentence: str) -> None:
     with pytest.raises(UsageProblem, match=f"--sabotage {name}: ") as raised:
-        plan_one(make_suite(tmp_path), topology, sabotage=name)
+        refuse_misfit(plan_one(make_suite(tmp_path), topology, sabotage=name))
     assert sentence in str(raised.value)
 
 
