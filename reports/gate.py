@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 from reports.compare import Measured, adjusted, differing_environment, measured
 from reports.comparison import Pair
 from reports.detectable import sentences
+from reports.evidence import changed_evidence
 from reports.json_report import SessionFacts, SessionReport
-from reports.seals import broken_seal
 from reports.sides import read_side
 from suite.baseline_file import Baseline, baseline_files
 from suite.errors import did_you_mean
@@ -90,7 +90,7 @@ def gate(
             compared.append(measured(partner, figures_of(result)))
     pairs = {pair.id: pair for pair in adjusted(compared)}
     plans = tuple(
-        _sealed(
+        _unchanged(
             _judged(result, told, pairs.get(result.id), _required_of(result, required, requality=requality)), folder
         )
         for result, (_, told) in zip(report.results, partners)
@@ -139,11 +139,11 @@ def _judged(result: Result, told: str, pair: Pair | None, required: Sequence[str
     return Judged(result, standing, reason, told, pair, tuple(sentences(result)))
 
 
-def _sealed(judged: Judged, folder: Path | None) -> Judged:
+def _unchanged(judged: Judged, folder: Path | None) -> Judged:
     """What passed does not where its evidence was changed since; a session without its runs has none to change."""
     if folder is None or judged.standing != "passed":
         return judged
-    reason = broken_seal(folder / judged.result.id)
+    reason = changed_evidence(folder, judged.result)
     return judged._replace(standing="failed", reason=reason) if reason else judged
 
 

@@ -94,7 +94,7 @@ def test_photographs_are_found_decoded_and_shared(case: SimpleNamespace, tmp_pat
 
 @needs_paddle
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", [pytest.param("1x1", marks=pytest.mark.nightly), "1x2"])
+@pytest.mark.parametrize("topology", ["1x1", "1x2"])
 def test_the_mini_reaches_its_target(tmp_path: Path, topology: str) -> None:
     """With parameters that agree at the end: no target tells whether gradients were averaged."""
     checkout = clone(tmp_path)

@@ -20,7 +20,7 @@ __all__ = ["dockerd", "either"]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "code"),
-    [(("--set", "max_samples=1600", *BRIEF_BASE), 1), pytest.param((), 0, marks=pytest.mark.nightly)],
+    [(("--set", "max_samples=1600", *BRIEF_BASE), 1), ((), 0)],
     ids=["1600 samples", "to its target"],
 )
 def test_glm_trains_on_two_containers(

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
-import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from reports.baseline_store import baseline_from, keep, write
 from reports.gate import gate
 from reports.gate_comment import comment
 from reports.json_report import read_session
-from suite.artifacts import event_seals
 from suite.baseline_file import read_baseline
 from suite.figures import figures_of
 from suite.outcome import PASSED, Outcome
@@ -158,19 +156,59 @@ def test_the_smallest_change_to_be_seen_stands_beside_each_threshold(tmp_path: P
     assert re.search(r"time_to_train <= 600: changes from [\d.]+ % on can be seen with 6 runs", told)
 
 
-@pytest.mark.parametrize("where", ["r1", "base/r1"])
-def test_evidence_that_was_changed_after_the_verdict_closes_the_gate(tmp_path: Path, where: str) -> None:
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\n")
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+def replace_by_link(path: Path) -> None:
+    path.rename(path.with_name("kept"))
+    path.symlink_to("kept")
+
+
+@pytest.mark.parametrize(
+    ("file", "change", "word"),
+    [
+        ("r1/events/rank0.jsonl", append, "changed"),
+        ("r1/harness.jsonl", append, "changed"),
+        ("plan.json", append, "changed"),
+        ("r1/events/rank0.jsonl", Path.unlink, "gone"),
+        ("r1/harness.jsonl", Path.unlink, "gone"),
+        ("r1/harness.jsonl", replace_by_folder, "gone"),
+        ("r1/harness.jsonl", replace_by_link, "gone"),
+        ("r1/run.json", Path.unlink, "gone"),
+    ],
+)
+def test_evidence_that_is_another_than_was_judged_closes_the_gate(
+    tmp_path: Path, file: str, change: Callable[[Path], None], word: str
+) -> None:
     folder, plan = real_session(tmp_path / "s")
-    if where != "r1":
-        shutil.copytree(folder / plan.id / "r1", folder / plan.id / where)
-    run = folder / plan.id / where
-    with (run / "harness.jsonl").open("a") as log:
-        log.write(json.dumps({"event": "witness", "wall_s": 10.0, "events": event_seals(run)}) + "\n")
     assert gate(read_session(folder), [], folder=folder).code == 0
-    with (run / "events/rank0.jsonl").open("a") as events:
-        events.write("\n")
+    change(folder / plan.id / file)
     decided = gate(read_session(folder), [], folder=folder)
     assert (decided.code, decided.plans[0].standing) == (1, "failed")
-    assert decided.plans[0].reason.startswith(
-        f"{plan.id}/{where}/events/rank0.jsonl: not the file that the harness saw"
-    )
+    assert decided.plans[0].reason.startswith(f"{plan.id}/{file}: {word} since the verdict")
+
+
+def test_runs_under_another_name_and_pruned_logs(tmp_path: Path) -> None:
+    """Whoever renames a run hides it; logs and checkpoints are no evidence of a verdict."""
+    folder, plan = real_session(tmp_path / "s")
+    for path in (folder / plan.id / "r1/logs").iterdir():
+        path.unlink()
+    assert gate(read_session(folder), [], folder=folder).code == 0
+    (folder / plan.id / "r1").rename(folder / plan.id / "x1")
+    assert gate(read_session(folder), [], folder=folder).code == 1
+
+
+@pytest.mark.parametrize("id", ["../other", "/other", "a/b", "..", ""])
+def test_an_id_that_is_no_folder_of_the_session_closes_the_gate(tmp_path: Path, id: str) -> None:
+    folder = session_with(tmp_path / "s", [result_with()])
+    report = read_session(folder)
+    (result,) = report.results
+    changed = report.model_copy(update={"results": (result.model_copy(update={"id": id}),), "selected": (id,)})
+    decided = gate(changed, [], folder=folder)
+    assert decided.code == 1 and "is no name of a folder" in decided.plans[0].reason

@@ -107,7 +107,6 @@ def test_a_loss_that_is_no_number_and_a_tpu_that_is_not_there(tmp_path: Path) ->
     assert "there is no such TPU here" in events(tmp_path / "tpu")[-1]["detail"]
 
 
-@pytest.mark.nightly
 def test_mini_reaches_its_target_alone(tmp_path: Path) -> None:
     assert drive(tmp_path, mini(1), case=CASE_DIR, quality=TOP1) == 0, log(tmp_path)
     assert stop(tmp_path) == ("success", "target_reached")
