@@ -1,6 +1,7 @@
 """Where the time of a case's training step goes on one device: the kernels of a few steady steps, longest first.
 
-`python benchmarks/profile_case.py MODEL --vendor V --machine M [--preset P] [--set KEY=VALUE] [--steps N] [--top K]`
+`python benchmarks/profile_case.py MODEL --vendor V --machine M [--preset P] [--set KEY=VALUE] [--steps N] [--top K]
+[--standard]`
 
 The plan is the suite's own (mode throughput, 1x1, random data); model, optimizer and precision are made by the driver.
 Prints the step's wall time, the sum of its kernels (what is missing between the two is waiting) and a line a kernel.
@@ -26,9 +27,11 @@ sys.path.insert(0, str(ROOT))
 
 from suite.catalog import load_catalog  # noqa: E402
 from suite.drivers.pytorch import Task  # noqa: E402
+from suite.drivers.pytorch.compiling import compile_options  # noqa: E402
 from suite.drivers.pytorch.device import Device  # noqa: E402
 from suite.drivers.pytorch.optimizer import decayed_groups, make_optimizer  # noqa: E402
 from suite.drivers.pytorch.precision import Precision  # noqa: E402
+from suite.drivers.slots import Slots, fill_slots  # noqa: E402
 from suite.errors import UsageProblem  # noqa: E402
 from suite.plan import Plan, Request  # noqa: E402
 from suite.selection import plans  # noqa: E402
@@ -61,10 +64,17 @@ def trainer(case: Path) -> ModuleType:
     return module
 
 
+def filled(plan: Plan, task_class: type[Task], standard: bool) -> Slots:
+    """The case's slots, with what the vendor fills unless the `standard` ones are asked for."""
+    extern = ROOT / "suite" / "vendors" / plan.vendor / plan.model / plan.framework / "extern"
+    names = [] if standard else [step.slot for step in plan.slots]
+    return fill_slots(task_class.default_slots(), str(extern) if names and extern.is_dir() else None, names)
+
+
 class Training:
     """A step of the planned case, on the device."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, standard: bool = False) -> None:
         self.device = Device.open(plan.device.model_dump(), 0)
         params = dict(plan.params)
         self.device.autotune(params.get("autotune", False))
@@ -75,9 +85,9 @@ class Training:
             value for value in vars(module).values() if isinstance(value, type) and Task in value.__bases__
         )
         run = SimpleNamespace(params=params, seed=1, mode="throughput", data_dir=None, case_dir=str(case))
-        self.task = task_class(run, self.device, dict(task_class.default_slots()), 0, 1)
+        self.task = task_class(run, self.device, filled(plan, task_class, standard), 0, 1)
         model = self.task.build().to(self.device.torch_device).train()
-        self.forward = torch.compile(model) if params["compile"] else model
+        self.forward = torch.compile(model, **compile_options(params)) if params["compile"] else model
         groups = self.task.parameter_groups(model) or decayed_groups(model, params["weight_decay"])
         fused = self.device.torch_device.type != "cpu"
         self.optimizer = make_optimizer(params, groups, fused)
@@ -127,6 +137,7 @@ def main() -> int:
     parser.add_argument("--machine")
     parser.add_argument("--preset", default="full")
     parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--standard", action="store_true", help="leave out the vendor's extern/")
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--top", type=int, default=20)
     given = parser.parse_args()
@@ -135,7 +146,7 @@ def main() -> int:
     except UsageProblem as problem:
         print(problem, file=sys.stderr)
         return 4
-    training = Training(plan)
+    training = Training(plan, given.standard)
     training.steps(WARM_UP)
     step_ms = training.steps(given.steps) / given.steps * 1e3
     times, launches = kernels(training, given.steps)

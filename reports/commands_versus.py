@@ -62,7 +62,8 @@ def _equivalence(arguments: argparse.Namespace) -> int:
     from reports.equivalence import equivalence
     from reports.equivalence_text import FORMATS as WRITERS
     from reports.prices import read_prices
-    from reports.proof import keep, proofs
+    from reports.proof import proofs
+    from suite.proofs import keep
 
     found = equivalence(arguments.a, arguments.b, read_prices(arguments.site))
     report, refused = found.report, None

@@ -25,9 +25,9 @@ RATES = (
 
 COMPUTED_HOW = frozenset(
     {
-        "activation_checkpointing", "autotune", "compile", "eval_batch_size", "gradient_accumulation_steps", "loader",
-        "log_freq", "num_workers", "prefetch_factor", "reshard_after_forward", "sharding", "tensor_parallel", "threads",
-        "throughput_steps", "throughput_warmup_steps", "train_batch_size",
+        "activation_checkpointing", "autotune", "compile", "compile_graphs", "eval_batch_size",
+        "gradient_accumulation_steps", "loader", "log_freq", "num_workers", "prefetch_factor", "reshard_after_forward",
+        "sharding", "tensor_parallel", "threads", "throughput_steps", "throughput_warmup_steps", "train_batch_size",
     }
 )  # fmt: skip
 """Parameters that say how a training is computed, not what is learnt: the global batch is told apart from them."""

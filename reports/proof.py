@@ -1,12 +1,11 @@
-"""Proofs of replaced parts: which ones an equivalence test proves, and where they are written down."""
+"""Proofs of replaced parts: which ones an equivalence test proves."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from reports.atomic import replace_file
 from reports.equivalence import Found, Tried
 from reports.escape import one_line, visible
 from suite.catalog import Catalog, load_catalog
@@ -14,8 +13,7 @@ from suite.digest import Digests
 from suite.errors import UsageProblem
 from suite.plan import Plan, Request, Step
 from suite.selection import plans
-from suite.slots import RUNTIME, UNREADABLE, Proof, Proofs, VendorCode
-from suite.toml_file import read_table
+from suite.slots import RUNTIME, UNREADABLE, Proof, VendorCode
 
 
 def proofs(found: Found, vendor_paths: Sequence[Path], suite_dir: Path, *, by: str, today: str) -> tuple[Proof, ...]:
@@ -39,7 +37,7 @@ def proofs(found: Found, vendor_paths: Sequence[Path], suite_dir: Path, *, by: s
             raise UsageProblem(f"{step.path}: {case} declares no slot {step.slot!r} (have: {have}); fill one of these")
     code = VendorCode(catalog, catalog.vendor(b.plan.vendor), case, Digests(suite_dir.resolve()))
     extern, runtime = code.digest
-    source = _source(found, by=by, today=today)
+    source = visible(_source(found, by=by, today=today))
     return tuple(
         Proof(
             where=f"runtime/{case.framework}" if step.slot == RUNTIME else str(case),
@@ -49,27 +47,6 @@ def proofs(found: Found, vendor_paths: Sequence[Path], suite_dir: Path, *, by: s
         )
         for step in steps
     )
-
-
-def keep(made: Sequence[Proof], path: Path) -> Iterator[str]:
-    """Add the proofs to the file at `path`, and say what became of each. Raises UsageProblem, OSError."""
-    before = read_table(path, Proofs, path.as_posix()).proof if path.exists() else ()
-    known = {(proof.where, proof.slot, proof.digest) for proof in before}
-    fresh = [proof for proof in made if (proof.where, proof.slot, proof.digest) not in known]
-    text = path.read_text(encoding="utf-8").rstrip("\n") if path.exists() else ""
-    if fresh:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        whole = "\n\n".join(part for part in (text, *map(_toml, fresh)) if part)
-        replace_file(path, (whole + "\n").encode("utf-8"))
-    for proof in made:
-        word = "written" if proof in fresh else "there already"
-        yield f"{path}: {proof.where}, slot {proof.slot}: {word}; it is reviewed like code"
-
-
-def _toml(proof: Proof) -> str:
-    fields = proof.model_dump().items()
-    lines = [f"{name} = {json.dumps(visible(str(value)), ensure_ascii=False)}" for name, value in fields]
-    return "\n".join(["[[proof]]", *lines])
 
 
 def _standard_reference(a: Tried, steps: Sequence[Step]) -> None:

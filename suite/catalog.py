@@ -58,9 +58,10 @@ class VendorCase:
     def __init__(self, path: Path, suite_dir: Path) -> None:
         self.path = path
         self._suite = suite_dir
-        self._read: dict[str, tuple[Path, VendorCaseConfig]] = {}
-        """By the file's name."""
-        self.has_default = (path / DEFAULT_CONFIG).is_file()
+        self._label = shown(path, suite_dir.parent)
+        self._read: dict[Path, tuple[Path, VendorCaseConfig]] = {}
+        self._default = path / DEFAULT_CONFIG
+        self.has_default = self._default.is_file()
 
     @cached_property
     def files(self) -> Mapping[tuple[str, Topology], Path]:
@@ -71,20 +72,19 @@ class VendorCase:
                 try:
                     found[parse_config_name(path.name)] = path
                 except UsageProblem as problem:
-                    raise UsageProblem(f"{shown(path.parent, self._suite.parent)}/{problem}") from None
+                    raise UsageProblem(f"{self._label}/{problem}") from None
         return found
 
     def layers(self, machine: str, topology: Topology) -> tuple[tuple[Path, VendorCaseConfig], ...]:
         """The files that hold for this machine and topology, the last one winning. Raises UsageProblem."""
         own = self.files.get((machine, topology))
-        names = [DEFAULT_CONFIG] if self.has_default else []
-        return tuple(self._config(name) for name in (*names, *([own.name] if own else [])))
+        paths = [self._default] if self.has_default else []
+        return tuple(self._config(path) for path in (*paths, *([own] if own else [])))
 
-    def _config(self, name: str) -> tuple[Path, VendorCaseConfig]:
-        if name not in self._read:
-            path = self.path / name
-            self._read[name] = (path, read_table(path, VendorCaseConfig, shown(path, self._suite.parent)))
-        return self._read[name]
+    def _config(self, path: Path) -> tuple[Path, VendorCaseConfig]:
+        if path not in self._read:
+            self._read[path] = (path, read_table(path, VendorCaseConfig, f"{self._label}/{path.name}"))
+        return self._read[path]
 
 
 class VendorFolder:
@@ -95,6 +95,7 @@ class VendorFolder:
         self.name = path.name
         self._suite = suite_dir
         self._cases: dict[tuple[str, str], VendorCase | None] = {}
+        self._topologies: dict[tuple[str, str, str], tuple[Topology, ...]] = {}
 
     @cached_property
     def spec(self) -> VendorSpec:
@@ -151,6 +152,12 @@ class VendorFolder:
 
     def topologies(self, model: str, framework: str, machine: str) -> tuple[Topology, ...]:
         """Where this case can be planned on `machine`, smallest first: listed and configured, or configured by name."""
+        key = (model, framework, machine)
+        if key not in self._topologies:
+            self._topologies[key] = self._configured(model, framework, machine)
+        return self._topologies[key]
+
+    def _configured(self, model: str, framework: str, machine: str) -> tuple[Topology, ...]:
         folder = self.case(model, framework)
         if folder is None:
             return ()

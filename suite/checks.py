@@ -62,7 +62,7 @@ def fixed_checks(
     names: tuple[ThresholdName, ...] = ("mfu", "memory")
     checks += [_declared(name, layers) for name in names if name in layers.thresholds]
     if topology.world_size > 1:
-        checks.append(_IN_SYNC.model_copy(update={"required": evidence != "log"}))
+        checks.append(_IN_SYNC if evidence != "log" else _IN_SYNC.model_copy(update={"required": False}))
     checks += convergence_checks(layers, topology, repeat, samples_unit) if mode == "converge" else []
     return (*checks, _LEDGER, *(_own(spec, origin, layers, topology) for spec, origin in layers.checks.values()))
 
@@ -89,12 +89,18 @@ def _quality(quality: Quality, origin: str) -> Check:
 
 
 def _time_to_train(layers: Layers) -> Check:
-    check = _declared("time_to_train", layers)
-    if check.threshold is not None or layers.limit is None:
-        return check
+    if "time_to_train" in layers.thresholds or layers.limit is None:
+        return _declared("time_to_train", layers)
     limit, origin = layers.limit
-    return check.model_copy(
-        update={"threshold": limit.time_to_train_s, "required": True, "source": limit.source, "origin": origin}
+    return Check(
+        name="time_to_train",
+        metric=_METRICS["time_to_train"],
+        op="<=",
+        threshold=limit.time_to_train_s,
+        unit=_UNITS["time_to_train"],
+        required=True,
+        source=limit.source,
+        origin=origin,
     )
 
 

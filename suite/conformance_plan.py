@@ -7,13 +7,13 @@ from functools import cache
 from pathlib import Path
 
 from suite.catalog import Catalog, VendorFolder
+from suite.choice import derive_seed, plan_id
 from suite.conformance.checks import CHECKS, MODEL, Asked
 from suite.digest import code_digest, digest
 from suite.envfile import read_environment
 from suite.errors import UsageProblem
 from suite.plan import Check, Deadlines, Plan, Quality
 from suite.record import Value
-from suite.resolve import derive_seed, plan_id
 from suite.toml_file import shown
 from suite.topology import Topology
 

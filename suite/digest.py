@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from suite.catalog import CaseFolder
@@ -19,6 +19,9 @@ _WORDS_ONLY = frozenset(
 )
 """Keys of a case's TOML that judge, budget or explain: none of them changes what is trained or how it is timed."""
 
+_CODE = (".py", ".toml")
+"""Of a case and a driver."""
+
 
 def digest(data: object) -> str:
     """SHA-256 of plain data, the same on every machine and version."""
@@ -29,9 +32,7 @@ def code_digest(folders: Iterable[Path], suffixes: tuple[str, ...] = ()) -> str:
     """Of all files below `folders` (with `suffixes`, if any), but no comments, docstrings, Markdown, tests, caches."""
     parts = []
     for folder in folders:
-        files = sorted(
-            path for path in folder.rglob("*") if path.is_file() and _counts(path.relative_to(folder), suffixes)
-        )
+        files = _files(folder, suffixes)
         told = (f"[{_canonical(path.relative_to(folder).as_posix())},{_content(path)}]" for path in files)
         parts.append(f"[{','.join(told)}]")
     return _hashed(f"[{','.join(parts)}]")
@@ -93,18 +94,29 @@ class Digests:
         self._suite = suite_dir
         self._drivers = suite_dir / "drivers"
         self._known: dict[object, str] = {}
+        self._opened: set[object] = set()
 
     def case(self, case: CaseFolder) -> str:
         """Code and TOML of the case and of the drivers that serve it."""
         if case.path in self._known:
             return self._known[case.path]
-        suffixes = (".py", ".toml")
-        drivers = [self._drivers / name for name in drivers_of(case.framework, script=case.spec.is_script)]
-        if (key := tuple(drivers)) not in self._known:
+        drivers = self._drivers_of(case)
+        if drivers not in self._known:
             shared = (f"{_canonical(path.name)}:{_content(path)}" for path in sorted(self._drivers.glob("*.py")))
-            self._known[key] = _hashed(f"[{{{','.join(shared)}}},{_canonical(code_digest(drivers, suffixes))}]")
-        self._known[case.path] = digest([code_digest([case.path], suffixes), self._known[key]])
+            self._known[drivers] = _hashed(f"[{{{','.join(shared)}}},{_canonical(code_digest(drivers, _CODE))}]")
+        self._known[case.path] = digest([code_digest([case.path], _CODE), self._known[drivers]])
         return self._known[case.path]
+
+    def require_readable(self, case: CaseFolder) -> None:
+        """Open what `case` would read, at a hundredth of its cost: a session that needs no digest has its OSErrors."""
+        if case.path in self._opened:
+            return
+        drivers = self._drivers_of(case)
+        if drivers not in self._opened:
+            _open_each(sorted(self._drivers.glob("*.py")))
+        for folder in {*drivers, case.path} - self._opened:
+            _open_each(_files(folder, _CODE))
+        self._opened |= {drivers, *drivers, case.path}
 
     def version(self, case: CaseFolder) -> str:
         """As `measurement_version`."""
@@ -125,6 +137,19 @@ class Digests:
         if folders not in self._known:
             self._known[folders] = code_digest(folders)
         return self._known[folders]
+
+    def _drivers_of(self, case: CaseFolder) -> tuple[Path, ...]:
+        return tuple(self._drivers / name for name in drivers_of(case.framework, script=case.spec.is_script))
+
+
+def _files(folder: Path, suffixes: tuple[str, ...]) -> list[Path]:
+    """Those below `folder` that count, sorted."""
+    return sorted(path for path in folder.rglob("*") if path.is_file() and _counts(path.relative_to(folder), suffixes))
+
+
+def _open_each(paths: Sequence[Path]) -> None:
+    for path in paths:
+        path.open("rb").close()
 
 
 def _counts(path: Path, suffixes: tuple[str, ...]) -> bool:

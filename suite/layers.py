@@ -191,6 +191,8 @@ def _set_targets(layers: Layers, scope: Scope, origin: str) -> None:
 
 
 def _add_checks(layers: Layers, checks: Sequence[CheckSpec], origin: str) -> None:
+    if not checks:
+        return
     layers.checks.update({check.name: (check, origin) for check in checks})
     if len({check.name for check in checks}) < len(checks):
         raise UsageProblem(f"{origin}: two [[check]] entries of one scope have the same name; rename one")

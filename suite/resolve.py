@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from suite.catalog import CaseFolder, Catalog
 from suite.checks import fixed_checks, time_limit_s
+from suite.choice import Choice, derive_seed
 from suite.config_name import DEFAULT_CONFIG
 from suite.digest import Digests, digest
 from suite.envfile import read_environment
@@ -15,6 +17,7 @@ from suite.errors import UsageProblem
 from suite.layers import Layers, add_sets, add_vendor_file, fold_case, parse_sets
 from suite.plan import Check, Deadlines, DeviceSpec, Mode, Plan, Quality, Request, Script, Step, data_ranks
 from suite.rates import STEADY
+from suite.record import Record
 from suite.script import check_readers, planned_script, template_names
 from suite.slots import VendorCode
 from suite.toml_file import shown
@@ -26,46 +29,13 @@ TOTAL_CAP_S = 8 * 24 * 3600.0
 _DIGESTS: WeakKeyDictionary[Catalog, Digests] = WeakKeyDictionary()
 """A catalog is read once, and so is the code that it is about."""
 
+RecordT = TypeVar("RecordT", bound=Record)
+
 _SLACK_S = 900.0
 _UNKNOWN_TOTAL_S: dict[Mode, float] = {"converge": 24 * 3600.0, "throughput": 3600.0}
 _BATCH = "train_batch_size"
 _ACCUMULATION = "gradient_accumulation_steps"
 _GLOBAL_BATCH = "global_batch_size"
-
-
-def plan_id(
-    *, model: str, framework: str, vendor: str, machine: str, preset: str, mode: Mode, topology: Topology
-) -> str:
-    """`glm-pytorch-cpu-host-1x1`; a preset other than `full` and the mode `throughput` stand before the topology."""
-    parts = [model, framework, vendor, machine]
-    parts += [preset] if preset != "full" else []
-    parts += [mode] if mode != "converge" else []
-    return "-".join([*parts, str(topology)])
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One test to plan."""
-
-    case: CaseFolder
-    machine: str
-    topology: Topology
-    preset: str
-    mode: Mode
-    repeat: int
-    data_dir: str = ""
-
-    def id(self, vendor: str) -> str:
-        """As `plan_id`."""
-        return plan_id(
-            model=self.case.model,
-            framework=self.case.framework,
-            vendor=vendor,
-            machine=self.machine,
-            preset=self.preset,
-            mode=self.mode,
-            topology=self.topology,
-        )
 
 
 def _keep_global_batch(layers: Layers, topology: Topology) -> None:
@@ -76,16 +46,12 @@ def _keep_global_batch(layers: Layers, topology: Topology) -> None:
         layers.origins[_GLOBAL_BATCH] = f"{_BATCH} x {_ACCUMULATION} x devices of the base"
 
 
-def derive_seed(base_seed: int, case: str, n: int) -> int:
-    """31 bits from the session's seed, the case and the repeat: independent of order, workers and machines."""
-    return int.from_bytes(hashlib.sha256(f"{base_seed}:{case}:{n}".encode()).digest()[:4], "big") & 0x7FFFFFFF
-
-
 class Resolver:
-    """Turns choices into plans, for one request."""
+    """Turns choices into plans, for one request. Not `hashed`: without the digests of code and plan."""
 
-    def __init__(self, catalog: Catalog, request: Request) -> None:
+    def __init__(self, catalog: Catalog, request: Request, *, hashed: bool = True) -> None:
         self._catalog = catalog
+        self._hashed = hashed
         self._request = request
         self._vendor = catalog.vendor(request.vendor)
         self._sets = parse_sets(request.sets)
@@ -94,9 +60,16 @@ class Resolver:
         self._environments: dict[CaseFolder, dict[str, str]] = {}
         self._bases: dict[tuple[object, ...], Plan] = {}
         """Topologies of a case share their base: by the choice, the mode it is run in, and the batch it takes over."""
-        self._checked: dict[Check, Check] = {}
-        """Equal checks are one object: thousands of plans have the same."""
-        self._launch = self._vendor.spec.launch.model_dump(mode="json")
+        self._under_base: tuple[Choice, Layers] | None = None
+        """The layers of the base asked for last, which is that of the next topology too."""
+        self._named: set[str] | None = None
+        """The fields that a plan is made with, the same for all."""
+        self._shared: dict[Record, Record] = {}
+        """Equal records are one object: thousands of plans have the same checks, quality and deadlines."""
+        self._origins: dict[Path, str] = {}
+        spec = self._vendor.spec
+        self._of_vendor = {name: getattr(spec, name).model_dump(mode="json") for name in ("device", "launch")}
+        """What a plan's digest has of the vendor."""
 
     def plan(self, choice: Choice) -> Plan:
         """The plan of `choice`, with its base. Raises UsageProblem."""
@@ -105,15 +78,14 @@ class Resolver:
         speedup = layers.thresholds.get("speedup")
         if base is None and speedup and not speedup[1].endswith(DEFAULT_CONFIG):
             raise UsageProblem(f"{speedup[1]}: [threshold.speedup] of {choice.topology}, which has no base; remove it")
-        plan = self._assemble(choice, layers, has_base=base is not None)
-        return plan.model_copy(update={"base": base, "base_note": note})
+        return self._assemble(choice, layers, base=base, base_note=note)
 
     def _layers(self, choice: Choice) -> Layers:
         case = choice.case
         layers = fold_case(str(case), case.spec, choice.preset, choice.mode, case.origin)
         folder = self._vendor.case(case.model, case.framework)
         for path, config in folder.layers(choice.machine, choice.topology) if folder else ():
-            origin = shown(path, self._catalog.suite_dir)
+            origin = self._origin(path)
             for scope in config.preset:
                 if scope not in case.spec.presets:
                     have = ", ".join(case.spec.presets)
@@ -132,12 +104,16 @@ class Resolver:
         mode: Mode = "throughput" if choice.case.spec.speedup_metric.startswith("throughput") else "converge"
         # Parameters of the child's mode, so that both sides have the same precision.
         based = replace(choice, topology=topology, repeat=choice.repeat + 1)  # before each repeat, after the last
-        own = self._layers(based)
+        own = self._base_layers(based)
         if own.params.get(_BATCH) != layers.params.get(_BATCH):
             notes.append(
                 f"{_BATCH} {layers.params[_BATCH]} as in {choice.topology}; {topology} itself has {own.params[_BATCH]}"
             )
-            own.params[_BATCH], own.origins[_BATCH] = layers.params[_BATCH], layers.origins[_BATCH]
+            own = replace(
+                own,
+                params={**own.params, _BATCH: layers.params[_BATCH]},
+                origins={**own.origins, _BATCH: layers.origins[_BATCH]},
+            )
             _keep_global_batch(own, topology)
         others = [key for key, value in own.params.items() if value != layers.params[key]]
         if others:
@@ -145,9 +121,15 @@ class Resolver:
         key = (based, mode, own.params.get(_BATCH), own.origins.get(_BATCH))
         if key not in self._bases:
             in_mode = self._layers(replace(based, mode=mode))
-            own.estimate_s, own.deadlines = in_mode.estimate_s, in_mode.deadlines
-            self._bases[key] = self._assemble(replace(based, mode=mode), own, has_base=False, as_base=True)
+            own = replace(own, estimate_s=in_mode.estimate_s, deadlines=in_mode.deadlines)
+            self._bases[key] = self._assemble(replace(based, mode=mode), own, as_base=True)
         return self._bases[key], "; ".join(notes)
+
+    def _base_layers(self, based: Choice) -> Layers:
+        """As `_layers`; not to be changed."""
+        if self._under_base is None or self._under_base[0] != based:
+            self._under_base = (based, self._layers(based))
+        return self._under_base[1]
 
     def _base_topology(self, choice: Choice, layers: Layers) -> tuple[Topology, list[str]]:
         have = self._vendor.topologies(choice.case.model, choice.case.framework, choice.machine)
@@ -165,14 +147,22 @@ class Resolver:
         smallest = min(have, key=lambda topology: (topology.world_size, topology))
         return smallest, [f"no 1x1 is configured for {choice.machine}: measured against the smallest, {smallest}"]
 
-    def _assemble(self, choice: Choice, layers: Layers, *, has_base: bool, as_base: bool = False) -> Plan:
+    def _assemble(
+        self,
+        choice: Choice,
+        layers: Layers,
+        *,
+        base: Plan | None = None,
+        base_note: str = "",
+        as_base: bool = False,
+    ) -> Plan:
         case, request, vendor = choice.case, self._request, self._vendor
         spec = case.spec
         code, steps = self._vendor_code(case)
         sabotage = None if as_base else request.sabotage
         reasons = [*layers.open_reasons, *code.open_reasons(steps)]
         reasons += [f"--sabotage {sabotage}: broken on purpose"] if sabotage else []
-        quality = _quality(case, layers, choice.preset)
+        quality = self._one(_quality(case, layers, choice.preset))
         folder = vendor.case(case.model, case.framework)
         limit = time_limit_s(layers) if choice.mode == "converge" else None
         train_data = str(layers.params.get("train_data", ""))
@@ -195,10 +185,12 @@ class Resolver:
             unset=layers.unset,
             samples_unit=spec.samples_unit,
             quality=quality,
-            checks=self._checks(choice, layers, quality, has_base),
+            checks=self._checks(choice, layers, quality, base is not None),
             speedup_metric=spec.speedup_metric,
+            base=base,
+            base_note=base_note,
             limit_s=limit,
-            deadlines=_deadlines(layers, limit, choice.mode),
+            deadlines=self._one(_deadlines(layers, limit, choice.mode)),
             estimate_s=layers.estimate_s,
             repeat=choice.repeat,
             seeds=tuple(derive_seed(request.seed, str(case), n) for n in range(1, choice.repeat + 1)),
@@ -213,12 +205,18 @@ class Resolver:
             vendor_case_dir=folder.path if folder else None,
             train_data="" if train_data.startswith("case:") else train_data,
             data_dir=choice.data_dir,
-            case_digest=self._digests.case(case),
+            case_digest=self._case_digest(case),
             measurement_version=self._digests.version(case),
-            plan_digest="",
             data_digest=self._digests.data(case, choice.preset),
+            plan_digest=self._plan_digest(choice, layers, sabotage, code) if self._hashed else "",
         )
-        return plan.model_copy(update={"plan_digest": self._plan_digest(plan, code)})
+        return self._lean(plan)
+
+    def _lean(self, plan: Plan) -> Plan:
+        """pydantic notes in every record which fields it was given: 2 kB, and the same for all plans."""
+        self._named = self._named or plan.model_fields_set
+        object.__setattr__(plan, "__pydantic_fields_set__", self._named)
+        return plan
 
     def _checks(self, choice: Choice, layers: Layers, quality: Quality, has_base: bool) -> tuple[Check, ...]:
         spec = choice.case.spec
@@ -233,24 +231,40 @@ class Resolver:
             has_base=has_base,
             repeat=choice.repeat,
         )
-        return tuple(self._checked.setdefault(check, check) for check in checks)
+        return tuple(map(self._one, checks))
 
-    def _plan_digest(self, plan: Plan, code: VendorCode) -> str:
+    def _one(self, record: RecordT) -> RecordT:
+        """The record of this class that is equal to `record` and that earlier plans have."""
+        return cast(RecordT, self._shared.setdefault(record, record))
+
+    def _origin(self, path: Path) -> str:
+        if path not in self._origins:
+            self._origins[path] = shown(path, self._catalog.suite_dir)
+        return self._origins[path]
+
+    def _case_digest(self, case: CaseFolder) -> str:
+        if self._hashed:
+            return self._digests.case(case)
+        self._digests.require_readable(case)
+        return ""
+
+    def _plan_digest(self, choice: Choice, layers: Layers, sabotage: str | None, code: VendorCode) -> str:
         """Of what is run: no checks, base, repeats, origins, paths or seeds."""
-        names = (
-            "case_digest",
-            "data_digest",
-            "params",
-            "preset",
-            "mode",
-            "vendor",
-            "machine",
-            "environment",
-            "unset",
-            "sabotage",
-        )
-        values = plan.model_dump(mode="json", include={*names, "device"})
-        return digest({**values, "topology": str(plan.topology), "launch": self._launch, "code": code.digest})
+        what = {
+            "case_digest": self._digests.case(choice.case),
+            "data_digest": self._digests.data(choice.case, choice.preset),
+            "params": layers.params,
+            "preset": choice.preset,
+            "mode": choice.mode,
+            "vendor": self._vendor.name,
+            "machine": choice.machine,
+            "environment": self._environment(choice.case),
+            "unset": layers.unset,
+            "sabotage": sabotage,
+            "topology": str(choice.topology),
+            "code": code.digest,
+        }
+        return digest({**what, **self._of_vendor})
 
     def _vendor_code(self, case: CaseFolder) -> tuple[VendorCode, tuple[Step, ...]]:
         if case not in self._code:

@@ -6,17 +6,21 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from suite.catalog import CaseFolder, Catalog, VendorFolder
+from suite.choice import Choice, plan_id
 from suite.errors import UsageProblem, did_you_mean
 from suite.layers import parse_sets
 from suite.plan import CaseRow, Plan, Request
-from suite.resolve import Choice, Resolver, plan_id
+from suite.resolve import Resolver
 from suite.topology import Topology
 
 __all__ = ["plan_id", "plans"]
 
 
-def plans(catalog: Catalog, request: Request) -> tuple[Plan, ...]:
-    """Every plan that `request` means, sorted, numbers as numbers. Raises UsageProblem; empty only without filters."""
+def plans(catalog: Catalog, request: Request, *, hashed: bool = True) -> tuple[Plan, ...]:
+    """Every plan that `request` means, sorted, numbers as numbers. Raises UsageProblem; empty only without filters.
+
+    Not `hashed`: `case_digest` and `plan_digest` are empty, for a session that runs, compares and shows none of them.
+    """
     if request.repeat < 1:
         raise UsageProblem(f"--repeat {request.repeat}: at least 1 run is needed")
     for text in request.topologies:
@@ -40,7 +44,7 @@ def plans(catalog: Catalog, request: Request) -> tuple[Plan, ...]:
         choices = [choice for choice in choices if _fits(choice.topology, request, shared=vendor.spec.device.shared)]
     choices.sort(key=_order)
     _distinct(vendor, choices)
-    resolver = Resolver(catalog, request)
+    resolver = Resolver(catalog, request, hashed=hashed)
     return tuple(resolver.plan(choice) for choice in choices)
 
 
@@ -120,6 +124,8 @@ def _selected(name: str, wanted: Sequence[str]) -> bool:
 
 def _each_matches(option: str, wanted: Sequence[str], known: Iterable[str]) -> None:
     """A word of a filter that matches nothing is a mistake, also beside one that does."""
+    if not wanted:
+        return
     names = sorted(set(known))
     for word in wanted:
         if not any(fnmatchcase(name, word) for name in names):

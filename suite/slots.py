@@ -24,7 +24,7 @@ RUNTIME = "runtime"
 
 
 class Proof(Record):
-    """The equivalence test passed for this code; other code with the same name needs a proof of its own."""
+    """A test of equivalence passed for this code; other code with the same name needs a proof of its own."""
 
     where: Text
     """`glm/pytorch` for the extern/ of a case, `runtime/pytorch` for the vendor-wide code."""

@@ -93,6 +93,13 @@ def losses(folder: Path, rank: int = 0) -> list[float]:
     return [loss for window in events(folder, rank, "steps") for loss in window["loss"]]
 
 
+def has_own_data(folder: Path) -> bool:
+    """Whether two ranks told their windows' data, no window alike, and as many updates as steps."""
+    windows = [events(folder, rank, "steps") for rank in (0, 1)]
+    counted = all(window["updates"] == window["count"] for one in windows for window in one)
+    return counted and all(one["data"] != other["data"] for one, other in zip(*windows, strict=True))
+
+
 def stop(folder: Path, rank: int = 0) -> tuple[str, str]:
     """(status, reason) of a rank's last line."""
     last = events(folder, rank)[-1]

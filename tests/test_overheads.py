@@ -13,9 +13,11 @@ import pytest
 from benchmarks import overheads
 from benchmarks.overhead_checkout import MACHINE, make_checkout
 from benchmarks.sidebyside import Pair, interval
+from fixtures.state import folders_without_code
 from suite.catalog import load_catalog
 from suite.described import attribute_docs
 from suite.digest import Digests, code_digest
+from suite.errors import UsageProblem
 from suite.plan import Plan, Request
 from suite.record import Record
 from suite.selection import plans
@@ -48,6 +50,12 @@ def test_no_entry_point_imports_a_framework() -> None:
     assert "fixtures.execution" in found and not FRAMEWORKS & found
 
 
+def test_listing_imports_nothing_that_launches() -> None:
+    found = imported("fixtures.plugin, fixtures.handover, fixtures.selected")
+    assert "fixtures.policy" in found
+    assert not {"fixtures.container", "fixtures.launcher", "fixtures.execution", "fixtures.plan_text"} & found
+
+
 def test_what_runs_on_a_node_imports_no_pydantic() -> None:
     found = imported("fixtures.node.agent, suite.drivers.rank, suite.drivers.events")
     assert "fixtures.node.monitor" in found and not {"pydantic", "pytest", *FRAMEWORKS} & found
@@ -75,6 +83,83 @@ def test_planning_reads_each_file_once(checkout: Path, monkeypatch: pytest.Monke
     assert {count for path, count in of_cases.items() if path.name == "case.toml"} == {2}
     versions = [count for path, count in read.items() if path.name == "VERSION"]
     assert versions and max(versions) <= 4, "once a case, not once a plan"
+
+
+def listed(checkout: Path) -> tuple[Plan, ...]:
+    return plans(load_catalog(checkout / "suite"), Request(vendor="maker", machine=MACHINE), hashed=False)
+
+
+def unhashed(plan: Plan) -> Plan:
+    base = None if plan.base is None else unhashed(plan.base)
+    return plan.model_copy(update={"case_digest": "", "plan_digest": "", "base": base})
+
+
+def test_a_plan_without_digests_is_the_same_plan(checkout: Path) -> None:
+    full = plans(load_catalog(checkout / "suite"), Request(vendor="maker", machine=MACHINE))
+    assert all(len(plan.case_digest) == len(plan.plan_digest) == 64 for plan in full)
+    assert listed(checkout) == tuple(map(unhashed, full))
+
+
+def test_without_digests_no_source_is_read(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    read_bytes = Path.read_bytes
+
+    def noted(self: Path) -> bytes:
+        read.append(self)
+        return read_bytes(self)
+
+    monkeypatch.setattr(Path, "read_bytes", noted)
+    assert len(listed(checkout)) == 40
+    assert read and not [path for path in read if path.suffix == ".py"]
+
+
+def test_without_digests_a_source_that_cannot_be_read_is_told(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Path.open
+
+    def refused(self: Path, *given: object, **named: object) -> object:
+        if self.name == "train.py":
+            raise PermissionError(13, "Permission denied", str(self))
+        return opened(self, *given, **named)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(Path, "open", refused)
+    with pytest.raises(PermissionError, match=r"train\.py"):
+        listed(checkout)
+
+
+@pytest.mark.parametrize(
+    ("path", "text", "told"),
+    [
+        ("suite/cases/case0002/pytorch/data.toml", "entry = 3\n", "case0002/pytorch/data.toml"),
+        ("suite/vendors/maker/case0002/pytorch/config_M1x1x2.toml", "lrr = 1.0\n", "unknown key 'lrr'"),
+    ],
+)
+def test_without_digests_a_mistake_is_told(checkout: Path, path: str, text: str, told: str) -> None:
+    file = checkout / path
+    before = file.read_text() if file.exists() else None
+    file.write_text(text)
+    try:
+        with pytest.raises(UsageProblem, match=told):
+            listed(checkout)
+    finally:
+        file.unlink() if before is None else file.write_text(before)
+
+
+def test_plans_share_the_note_of_their_fields_and_copies_do_not(checkout: Path) -> None:
+    found = plans(load_catalog(checkout / "suite"), Request(vendor="maker", machine=MACHINE))
+    assert len({id(plan.model_fields_set) for plan in found}) == 1
+    before = set(found[0].model_fields_set)
+    copy = found[0].model_copy(update={"schema_version": 1})
+    assert "schema_version" in copy.model_fields_set and found[1].model_fields_set == before
+    assert Plan.model_validate_json(found[1].model_dump_json()) == found[1]
+
+
+def test_only_folders_without_any_python_are_passed_over(tmp_path: Path) -> None:
+    for name in ("a/b/config.toml", "a/extern/deep/norm.py", "c/d/machine.toml", "e/f/README.md"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "e/f/linked").symlink_to(tmp_path / "a")
+    found = {path.relative_to(tmp_path).as_posix() for path in folders_without_code(tmp_path)}
+    assert found == {"a/b", "c", "c/d"}, "what a link leads to may hold a test"
 
 
 def test_configurations_of_a_case_share_base_and_equal_checks(checkout: Path) -> None:

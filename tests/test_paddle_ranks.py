@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.launched_toy import events, log, losses, stop
+from tests.launched_toy import events, has_own_data, log, losses, stop
 from tests.paddle_toy import PARAMS, drive, needs_paddle
 
 pytestmark = [pytest.mark.slow, needs_paddle]
@@ -22,6 +22,7 @@ def test_two_ranks_train_as_one_at_the_same_global_batch(tmp_path: Path) -> None
     assert drive(tmp_path / "two", PARAMS | values | {"train_batch_size": 8}, 2) == 0, log(tmp_path / "two")
     pairs = zip(losses(tmp_path / "two", 0), losses(tmp_path / "two", 1), strict=True)
     assert [sum(pair) / 2 for pair in pairs] == pytest.approx(losses(tmp_path / "one"), rel=1e-3)
+    assert has_own_data(tmp_path / "two")
     for rank in (0, 1):
         found = events(tmp_path / "two", rank, "checksum")[0]
         assert found["equal"] is True and found["spread"] == 0 and found["groups"][0]["holders"] == [0, 1]

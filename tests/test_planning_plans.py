@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from suite.choice import derive_seed
 from suite.digest import code_digest
 from suite.layers import add_sets, add_vendor_file, fold_case
 from suite.plan import Check, Plan
-from suite.resolve import derive_seed
 from suite.spec import CaseSpec
 from suite.vendor_spec import VendorCaseConfig
 from tests.planning_toys import CASE, make_suite, plan_all, plan_one, refusal, write

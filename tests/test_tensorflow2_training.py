@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from suite.rank_stream import read_stream
-from tests.launched_toy import events, log, losses, stop
+from tests.launched_toy import events, has_own_data, log, losses, stop
 from tests.tensorflow2_toy import CASE_DIR, PARAMS, drive, mini, needs_tensorflow
 
 pytestmark = [pytest.mark.slow, needs_tensorflow]
@@ -75,6 +75,7 @@ def test_two_workers_train_as_one_at_the_same_global_batch(tmp_path: Path) -> No
     assert drive(tmp_path / "two", halves, 2) == 0, log(tmp_path / "two")
     mean = [sum(pair) / 2 for pair in zip(losses(tmp_path / "two", 0), losses(tmp_path / "two", 1), strict=True)]
     assert mean == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    assert has_own_data(tmp_path / "two")
     for rank in (0, 1):
         assert events(tmp_path / "two", rank, "checksum")[0]["equal"] is True
     # Broken on purpose, and told.
@@ -105,6 +106,12 @@ def test_a_loss_that_is_no_number_and_a_tpu_that_is_not_there(tmp_path: Path) ->
     assert drive(tmp_path / "tpu", PARAMS | {"tpu": "local", "distribution_strategy": "tpu"}) == 1
     assert stop(tmp_path / "tpu") == ("aborted", "environment")
     assert "there is no such TPU here" in events(tmp_path / "tpu")[-1]["detail"]
+
+
+def test_a_model_that_knows_no_training_mode_says_so_before_it_trains(tmp_path: Path) -> None:
+    assert drive(tmp_path, PARAMS, sabotage="eval_in_train_mode") == 1
+    assert stop(tmp_path) == ("aborted", "exception") and not events(tmp_path, name="run_start")
+    assert "a Plane is not called with `training`: break the run in another way" in events(tmp_path)[-1]["detail"]
 
 
 def test_mini_reaches_its_target_alone(tmp_path: Path) -> None:

@@ -188,6 +188,33 @@ def test_collect_only_makes_no_folder(clone: Checkout) -> None:
     assert "will run" not in done.out
 
 
+DIGESTS = """import pytest
+
+def pytest_collection_finish(session):
+    for item in session.items:
+        plan = item.callspec.params["plan"]
+        print(f"\\nHAS {plan.id} {plan.case_digest[:8]}.{plan.plan_digest[:8]}.")
+"""
+
+
+@pytest.mark.parametrize("arguments", [("--plan",), ("--collect-only", "--plan"), ("--max-device-hours", "1")])
+def test_digests_are_made_for_whoever_shows_or_compares_them(clone: Checkout, arguments: tuple[str, ...]) -> None:
+    """A list of names has none; whatever prints a plan, or counts runs that are shared, has them."""
+    clone.write("digests.py", DIGESTS)
+    words = ("suite", "--vendor", "cpu", "-k", "1x1", "-q", "-p", "digests")
+    dry = () if "--plan" in arguments else ("--collect-only",)
+    assert re.findall(r"HAS \S+ \w{8}\.\w{8}\.", clone.pytest(*words, *dry, *arguments).out)
+    assert re.findall(r"HAS \S+ \.\.", clone.pytest(*words, "--collect-only").out)
+
+
+def test_a_vendors_own_test_is_collected(tmp_path: Path) -> None:
+    """Folders of settings alone are passed over; those with code are not."""
+    checkout = make_checkout(tmp_path / "own")
+    checkout.write("suite/vendors/acme/toy/pytorch/extern/test_slot.py", "def test_slot():\n    pass\n")
+    done = checkout.pytest("suite", "--vendor", "cpu", "--collect-only", "-q")
+    assert "vendors/acme/toy/pytorch/extern/test_slot.py::test_slot" in done.out
+
+
 def test_collection_and_plugin_stay_light(clone: Checkout) -> None:
     """No torch at collection; importing the plugin imports nothing heavy."""
     clone.write("heavy.py", "import sys\ndef pytest_unconfigure(config):\n    print('HEAVY', 'torch' in sys.modules)\n")

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 EVERY_DRIVER = ("pytorch", "tensorflow2", "paddle")
-PYTORCH = ("pytorch",)
 
 
 class Sabotage(NamedTuple):
@@ -24,7 +23,7 @@ class Sabotage(NamedTuple):
     """The evidence that tells it."""
     mode: str = "converge"
     """In which it must be told."""
-    frameworks: tuple[str, ...] = PYTORCH
+    frameworks: tuple[str, ...] = EVERY_DRIVER
     """Whose driver knows it."""
     ranks: int = 1
     """The fewest that it needs."""
@@ -41,13 +40,11 @@ TABLE = (
         "labels_shuffled",
         "labels are permuted within each micro-batch",
         *("failed", "quality", "the target"),
-        frameworks=EVERY_DRIVER,
     ),
     Sabotage(
         "gradients_not_averaged",
         "the ranks exchange no gradients",
         *("failed", "ranks_diverged", "checksums of the ranks' parameters"),
-        frameworks=EVERY_DRIVER,
         ranks=2,
     ),
     Sabotage(
@@ -90,9 +87,11 @@ TABLE = (
     Sabotage("skipped_steps_counted", "every second optimizer step is left out, but counted", *_VOID,
              "`updates` of `steps`", mode="both"),
     Sabotage("precision_lowered", "bf16 is switched on behind the header's back", *_VOID,
-             "`precision` of `checksum`, against the header", mode="both"),
+             "`precision` of `checksum`, against the header", mode="both",
+             frameworks=("pytorch", "tensorflow2")),
     Sabotage("slow_rank", "the last rank takes 10 % longer for each step", "failed", "check",
-             "a vendor's check of `rank_imbalance`", mode="throughput", ranks=2, needs="imbalance"),
+             "a vendor's check of `rank_imbalance`", mode="throughput", ranks=2, needs="imbalance",
+             frameworks=("pytorch", "paddle")),
     Sabotage("thermal_slowdown", "steps grow slower and slower, in the end four times as slow", "inconclusive",
              "no_steady_state", "drift of the step times, where a throughput is demanded", mode="throughput",
              needs="throughput"),

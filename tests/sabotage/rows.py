@@ -5,6 +5,7 @@ from __future__ import annotations
 from suite.drivers.sabotage import EVERY_DRIVER, Sabotage
 from tests.sabotage.acts import Act
 
+TITLES = {"pytorch": "PyTorch", "tensorflow2": "TensorFlow 2", "paddle": "Paddle"}
 NEEDS = {
     "accumulation": "`--set gradient_accumulation_steps=2`",
     "repeats": "`--repeat 2`",
@@ -18,7 +19,7 @@ def row(sabotage: Sabotage) -> str:
     """Of a driver's sabotage."""
     mode = "" if sabotage.mode == "both" else f"mode {sabotage.mode}"
     ranks = f"{sabotage.ranks} ranks" if sabotage.ranks > 1 else ""
-    drivers = "any driver" if sabotage.frameworks == EVERY_DRIVER else ""
+    drivers = "" if sabotage.frameworks == EVERY_DRIVER else " and ".join(TITLES[name] for name in sabotage.frameworks)
     where = ", ".join(part for part in (mode, ranks, NEEDS.get(sabotage.needs, ""), drivers) if part)
     ends = f"{sabotage.status}: {sabotage.category}"
     return f"| `{sabotage.name}` | {sabotage.what} | `{ends}` | {sabotage.told_by} | {where} |"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.sabotage_cells import CASES, NOT_BUILT, cells, twin
+from benchmarks.sabotage_cells import CASES, cells, twin
 from fixtures.options import SABOTAGES
 from suite.broken import refuse_misfit
 from suite.drivers.pytorch.sabotage import CLASSES
@@ -27,7 +27,8 @@ def test_there_are_at_least_twenty_four_and_every_one_of_the_drivers_is_built() 
     assert len(TABLE) >= 24 and len(BY_NAME) == len(TABLE)
     assert tuple(BY_NAME) == SABOTAGES
     assert tuple(CLASSES) == known_to("pytorch")
-    assert set(known_to("tensorflow2")) == set(known_to("paddle")) == {"labels_shuffled", "gradients_not_averaged"}
+    assert set(BY_NAME) - set(known_to("tensorflow2")) == {"slow_rank"}
+    assert set(BY_NAME) - set(known_to("paddle")) == {"precision_lowered"}
 
 
 def test_nothing_broken_may_end_as_passed() -> None:
@@ -65,18 +66,18 @@ def test_a_sabotage_that_another_driver_does_not_know_is_refused() -> None:
     from suite.drivers.sabotage import misfit
 
     shape = {"ranks": 2, "accumulation": 1, "mode": "converge", "repeat": 1}
-    assert misfit("rank_frozen", framework="pytorch", **shape) is None  # type: ignore[arg-type]
-    why = misfit("rank_frozen", framework="paddle", **shape)  # type: ignore[arg-type]
-    assert why == "is not built into the driver of paddle (has: labels_shuffled, gradients_not_averaged)"
-    assert "(has: none)" in str(misfit("rank_frozen", framework="scripts", **shape))  # type: ignore[arg-type]
+    for framework in ("pytorch", "tensorflow2"):
+        assert misfit("precision_lowered", framework=framework, **shape) is None  # type: ignore[arg-type]
+    why = str(misfit("precision_lowered", framework="paddle", **shape))  # type: ignore[arg-type]
+    assert why.startswith("is not built into the driver of paddle (has: lr_zero, labels_shuffled, ")
+    assert "(has: none)" in str(misfit("precision_lowered", framework="scripts", **shape))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_matrix_has_a_cell_for_each_sabotage_that_applies(case: str) -> None:
     """And a healthy twin, which must pass."""
     every = list(cells(case))
-    left_out = {name for one, name in NOT_BUILT if one == case}
-    assert {cell.name for cell in every} == set(BY_NAME) - left_out
+    assert {cell.name for cell in every} == set(BY_NAME)
     for cell in every:
         healthy = twin(cell)
         assert (healthy.shape, healthy.status, healthy.name) == (cell.shape, "passed", "")

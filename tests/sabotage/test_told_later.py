@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from suite.artifacts import event_seals
+from suite.drivers.broken import DataRepeated, EvalOnTrainData, RanksShareData
 from suite.drivers.events import RunProblem, RunSpec
 from suite.drivers.pytorch import checkpoint
 from suite.drivers.pytorch.loop import Loop
-from suite.drivers.pytorch.sabotage import DataRepeated, EvalOnTrainData, RanksShareData
 from suite.drivers.pytorch.sound import Sound
 from suite.drivers.pytorch.task import Task
 from suite.verdict import judge_folder

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from suite.drivers.pytorch.batches import Micro
-from suite.drivers.pytorch.trail import REMEMBERED, Trail, fingerprint, marked
+from suite.drivers.pytorch.trail import fingerprint, marked
+from suite.drivers.trail import REMEMBERED, Trail
 
 
 def micro(batch: Any, epoch: int = 1) -> Micro:
@@ -60,7 +61,7 @@ def test_random_batches_tell_nothing() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert REMEMBERED * 8 < 1 << 21
-    monkeypatch.setattr("suite.drivers.pytorch.trail.REMEMBERED", 2)
+    monkeypatch.setattr("suite.drivers.trail.REMEMBERED", 2)
     trail = Trail()
     for value in (1, 2, 3, 3, 1):
         trail.note(micro({"x": torch.full((2,), value)}))

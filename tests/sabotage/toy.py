@@ -8,8 +8,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,22 @@ if __name__ == "__main__":
             pass
 '''
 
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A framework's toy: its train.py, whose interpreter the environment names, and the driver's own parameters."""
+
+    framework: str = "pytorch"
+    train: str = TRAIN
+    params: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def python(self) -> str:
+        """The interpreter."""
+        return os.environ.get(f"TRAINMARK_PYTHON_{self.framework.upper()}", sys.executable)
+
+
+PYTORCH = Kind()
 LEAST = 0.01
 """Samples a second, demanded of the throughput runs: any pace at all."""
 
@@ -159,16 +175,16 @@ def plan_of(job: Job) -> Plan:
     )
 
 
-def play(folder: Path, jobs: Sequence[Job], timeout_s: float = 240) -> None:
+def play(folder: Path, jobs: Sequence[Job], timeout_s: float = 240, kind: Kind = PYTORCH) -> None:
     """Train all `jobs`, of equally many ranks, each in a plan folder below `folder`, by the real driver."""
     ranks = jobs[0].ranks
     assert all(job.ranks == ranks for job in jobs)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "train.py").write_text(TRAIN, encoding="utf-8")
-    runs = [run for job in jobs for run in _write(folder, job)]
+    (folder / "train.py").write_text(kind.train, encoding="utf-8")
+    runs = [run for job in jobs for run in _write(folder, job, kind)]
     with _ports(len(runs)) as ports:
         words = [f"{port}:{run}" for port, run in zip(ports, runs)]
-    started = [_start(folder, rank, ranks, words) for rank in range(ranks)]
+    started = [_start(folder, kind.python, rank, ranks, words) for rank in range(ranks)]
     deadline = time.monotonic() + timeout_s
     try:
         for process in started:
@@ -208,31 +224,34 @@ class _ports:
             one.close()
 
 
-def _start(folder: Path, rank: int, ranks: int, words: Sequence[str]) -> subprocess.Popen[bytes]:
+def _start(folder: Path, python: str, rank: int, ranks: int, words: Sequence[str]) -> subprocess.Popen[bytes]:
     place = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "LOCAL_WORLD_SIZE": ranks, "GROUP_RANK": 0}
     env = {**os.environ, **{name: str(value) for name, value in place.items()}, "MASTER_ADDR": "127.0.0.1"}
     env |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     with (folder / f"rank{rank}.log").open("wb") as log:
-        argv = [sys.executable, "train.py", *words]
+        argv = [python, "train.py", *words]
         return subprocess.Popen(argv, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT)
 
 
-def _write(folder: Path, job: Job) -> list[Path]:
+def _write(folder: Path, job: Job, kind: Kind) -> list[Path]:
     """plan.json and every run.json; in the order of training."""
     plan = plan_of(job)
     place = folder / job.name
     place.mkdir()
     plan.write(place / "plan.json")
-    paths = [_run_json(place / f"r{n}", job, seed, n=n) for n, seed in enumerate(plan.seeds, 1)]
+    paths = [_run_json(place / f"r{n}", job, kind, seed, n=n) for n, seed in enumerate(plan.seeds, 1)]
     if job.requality:
         resume = str(place / "r1" / "checkpoints" / "latest.pt")
-        paths.append(_run_json(place / "requality" / "r1", job, 11, mode="evaluate", resume=resume, sabotage=None))
+        paths.append(
+            _run_json(place / "requality" / "r1", job, kind, 11, mode="evaluate", resume=resume, sabotage=None)
+        )
     return paths
 
 
-def _run_json(folder: Path, job: Job, seed: int, **over: Any) -> Path:
+def _run_json(folder: Path, job: Job, kind: Kind, seed: int, **over: Any) -> Path:
     folder.mkdir(parents=True)
-    spec = {**RUN, "id": job.name, "mode": job.mode, "params": job.params, "seed": seed, "run_dir": str(folder)}
+    params = {**job.params, **kind.params}
+    spec = {**RUN, "id": job.name, "mode": job.mode, "params": params, "seed": seed, "run_dir": str(folder)}
     spec |= {"run": f"{job.name}-{folder.parent.name}-{folder.name}"}
     spec |= {"topology": {"nnodes": 1, "nproc": job.ranks}, "case_dir": str(folder), "sabotage": job.sabotage}
     spec |= {"quality": {"metric": "mse", "better": "lower", "target": job.target}}

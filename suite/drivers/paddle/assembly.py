@@ -39,13 +39,13 @@ def check_params(params):
             )
 
 
-def assemble(run, task, group):
+def assemble(run, task, group, averaged=True):
     """Build everything under the run's seed, then give each rank a random state of its own."""
     params = run.params
     seed_everything(run.seed)
     model = task.build()
     model.train()
-    trained = group.wrap(model, averaged=run.sabotage != "gradients_not_averaged")
+    trained = group.wrap(model, averaged=averaged)
     groups = task.parameter_groups(model) or decayed_groups(model, params["weight_decay"])
     schedule = Schedule(params, global_batch(params, group.world_size))
     stepper = Stepper(task.slots["optimizer"], params, groups, schedule)

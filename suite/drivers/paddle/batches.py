@@ -1,59 +1,10 @@
-"""The endless stream of a rank's micro-batches over the epochs, each with its counts and its place."""
-
-from typing import Any, NamedTuple
+"""A rank's micro-batches: the stream is the same in every framework, but for what shuffles their labels."""
 
 import numpy as np
 
-from suite.drivers.events import RunProblem
-from suite.drivers.sabotage import known_to
+from suite.drivers.micros import Micro, counted, epochs, synthetic
 
-SABOTAGES = known_to("paddle")
-
-
-class Micro(NamedTuple):
-    """One micro-batch of this rank."""
-
-    batch: Any
-    """Nested arrays."""
-    samples: int
-    tokens: int
-    epoch: int
-    """From 1."""
-    index: int
-    """Place in its epoch, from 0."""
-    last: bool = False
-    """No other follows in its epoch."""
-
-
-def epochs(task, epoch=1, skip=0):
-    """Micro-batches from `epoch` on, after its first `skip`; ranks may differ in the length of an epoch."""
-    while True:
-        index, held = skip, None  # one is held back: only the end of an epoch shows which is its last
-        for batch in task.train_batches(epoch, skip):
-            if held is not None:
-                yield counted(task, held, epoch, index - 1)
-            held = batch
-            index += 1
-        if held is not None:
-            yield counted(task, held, epoch, index - 1, last=True)
-        if index == 0:
-            raise RunProblem(
-                f"rank {task.rank} has no training batch in epoch {epoch}: lower train_batch_size or use fewer ranks"
-            )
-        epoch, skip = epoch + 1, 0
-
-
-def synthetic(task):
-    """Micro-batches of random data, all of one epoch."""
-    for index, batch in enumerate(task.synthetic_batches()):
-        yield counted(task, batch, 1, index)
-    raise RunProblem("Task.synthetic_batches ended: it must yield for ever")
-
-
-def counted(task, batch, epoch, index, last=False):
-    """The Micro of a batch."""
-    counts = task.count(batch)
-    return Micro(batch, int(counts["samples"]), int(counts["tokens"]), epoch, index, last)
+__all__ = ["Micro", "counted", "epochs", "shuffled", "synthetic"]
 
 
 def shuffled(micros, task, seed):

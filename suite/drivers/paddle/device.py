@@ -90,6 +90,11 @@ class Device:
         """`device_events`, or `sync_clock`: the host's clock after a synchronise at every stamp."""
         return "device_events" if self._event else "sync_clock"
 
+    @property
+    def stamps_freely(self):
+        """Whether a stamp waits for nothing: events, or a host, which does its work in line."""
+        return self.is_host or self._event is not None
+
     def synchronize(self):
         """Return when all work given to the device is done; on the host it is done when a call returns."""
         if not self.is_host:

@@ -11,9 +11,8 @@ from typing import Any
 import paddle
 
 from suite.drivers.events import EventWriter, RunProblem, RunSpec, find_place
-from suite.drivers.paddle import checkpoint, checksum, optimizer, requality
+from suite.drivers.paddle import checkpoint, checksum, optimizer, requality, sabotage
 from suite.drivers.paddle.assembly import assemble, check_params
-from suite.drivers.paddle.batches import SABOTAGES
 from suite.drivers.paddle.device import Device
 from suite.drivers.paddle.distributed import Group
 from suite.drivers.paddle.expectation import check_expectations
@@ -34,8 +33,12 @@ DETAIL = 2000
 
 def run(task_class):
     """Train as run.json says. Returns after an orderly end; leaves the process with 1 or 3 after any other."""
-    spec, place = RunSpec.load(), find_place()
-    rank = Rank(task_class, spec, place, EventWriter(str(Path(spec.run_dir, "events", f"rank{place.rank}.jsonl"))))
+    spec = RunSpec.load()
+    broken = sabotage.named(spec.sabotage)
+    spec, place = broken.spec(spec), broken.place(find_place())
+    writer = EventWriter(str(Path(spec.run_dir, "events", f"rank{place.rank}.jsonl")))
+    broken.watch(writer, spec, place)
+    rank = Rank(task_class, spec, place, writer, broken)
     try:
         rank.train()
     except EnvironmentProblem as problem:
@@ -63,8 +66,8 @@ class Chip:
 class Rank:
     """This process's part of the run, from the header to run_stop."""
 
-    def __init__(self, task_class, spec, place, writer):
-        self.task_class, self.spec, self.place, self.writer = task_class, spec, place, writer
+    def __init__(self, task_class, spec, place, writer, broken):
+        self.task_class, self.spec, self.place, self.writer, self.broken = task_class, spec, place, writer, broken
         self.progress = Progress()
         self.group = None
         self.pulse = None
@@ -77,11 +80,13 @@ class Rank:
         self._tell("init_start")
         self.group = Group(self.place, chip.device)
         check_expectations(self.spec, self.place, chip.device, chip.precision_facts, self.group)
-        task = self.task_class(self.spec, chip.device, chip.slots, self.place.rank, self.place.world_size)
         if self.spec.mode == "evaluate":
-            self._evaluate(task, chip)
+            self._evaluate(self._make_task(chip, self.place.rank), chip)
             return
-        parts = assemble(self.spec, task, self.group)
+        task = self._make_task(chip, self.broken.data_rank(self.place.rank))
+        self.broken.task(task)
+        parts = assemble(self.spec, task, self.group, self.broken.averages)
+        self.broken.parts(parts, chip.precision, self.place)
         if self.spec.resume:
             path = Path(self.spec.run_dir, self.spec.resume)
             self.progress = checkpoint.load(path, self.spec, parts.model, parts.stepper, self.group, chip.device)
@@ -98,9 +103,14 @@ class Rank:
             pulse=self.pulse,
             runtime=chip.runtime,
             progress=self.progress,
+            broken=self.broken,
         )
+        self.broken.loop(loop)
         reason = loop.train()
-        self._finish(reason, parts.model, chip.device)
+        self._finish(reason, parts.model, chip)
+
+    def _make_task(self, chip, rank):
+        return self.task_class(self.spec, chip.device, chip.slots, rank, self.place.world_size)
 
     def _evaluate(self, task, chip):
         """A saved model's quality instead of a training."""
@@ -132,8 +142,7 @@ class Rank:
 
     def _check_plan(self):
         check_params(self.spec.params)
-        if self.spec.sabotage is not None and self.spec.sabotage not in SABOTAGES:
-            raise RunProblem(f"sabotage {self.spec.sabotage!r} is not one of {', '.join(SABOTAGES)}: name one of these")
+        sabotage.check(self.spec.sabotage)
         if self.spec.mode not in MODES:
             raise RunProblem(f"mode {self.spec.mode!r} is not one of {', '.join(MODES)}: plan the run again")
 
@@ -144,11 +153,13 @@ class Rank:
     def _warn_fallback(self, entry):
         self.writer.write("warning", text=f"fallback: {entry['what']}: {entry['why']}")
 
-    def _finish(self, reason, model, device):
+    def _finish(self, reason, model, chip):
         """What follows the last step: memory, the ranks' comparison, the last line."""
         self.pulse.phase = "checksum"
-        self._tell("memory", **device.memory())
-        self.writer.write("checksum", step=self.progress.step, **checksum.compare(model, self.group))
+        self._tell("memory", **chip.device.memory())
+        # Read again: what the header says was in force before the first step.
+        found = {"precision": chip.precision.facts(), **checksum.compare(model, self.group)}
+        self.writer.write("checksum", step=self.progress.step, **found)
         status = "aborted" if reason == "nonfinite_loss" else "success"
         detail = "a loss is not finite: lower lr or change precision" if status == "aborted" else ""
         self._stop(status, reason, detail)

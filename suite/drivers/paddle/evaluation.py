@@ -1,38 +1,20 @@
 """Quality: each rank's share summed exactly over the ranks, and held to the target."""
 
-import math
-
 import paddle
 
-from suite.drivers.events import RunProblem
+from suite.drivers.evaluation import Evaluated, meets, summed
+
+__all__ = ["Evaluated", "evaluate", "meets"]
 
 
 def evaluate(task, model, precision, group):
-    """{name: value} over all ranks' shards, equal on every rank. The model is in training mode afterwards."""
+    """The quality over all ranks' shards, equal on every rank. The model is in training mode afterwards."""
     model.eval()
     with paddle.no_grad(), precision.autocast():
         share = task.evaluate(model)
+    training = sum(layer.training for layer in model.sublayers(include_self=True))
     model.train()
     # As text of hexadecimal digits a number is itself again, also where it is not finite.
     everyone = group.gather({name: [float(part).hex() for part in parts] for name, parts in share.items()})
-    names = sorted(everyone[0])
-    if any(sorted(other) != names for other in everyone):
-        raise RunProblem("the ranks evaluated different metrics: Task.evaluate must name the same ones on every rank")
-    return {name: _ratio([[float.fromhex(part) for part in share[name]] for share in everyone]) for name in names}
-
-
-def _ratio(shares):
-    bottom = math.fsum(share[1] for share in shares)
-    return math.fsum(share[0] for share in shares) / bottom if bottom else math.nan
-
-
-def meets(metrics, quality):
-    """Whether the case's own metric has reached its target; a number that is not finite never has."""
-    name = quality["metric"]
-    if name not in metrics:
-        have = ", ".join(sorted(metrics)) or "none"
-        raise RunProblem(f"Task.evaluate gives no {name!r}, which [quality] metric names (have: {have})")
-    value = metrics[name]
-    if not math.isfinite(value):
-        return False
-    return value >= quality["target"] if quality["better"] == "higher" else value <= quality["target"]
+    shares = [{name: [float.fromhex(part) for part in parts] for name, parts in one.items()} for one in everyone]
+    return Evaluated(*summed(shares), training)

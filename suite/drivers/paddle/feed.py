@@ -1,14 +1,18 @@
 """A rank's micro-batches on their way to the device: opened, built ahead by a thread, and told as they are used."""
 
 from suite.drivers.ahead import Ahead
+from suite.drivers.array_fingerprint import of_arrays
+from suite.drivers.broken import refuse_random
 from suite.drivers.paddle import batches
+from suite.drivers.trail import Trail, marked
 
 
 class Feed:
     """An iterator of Micros with `batch` on the device; it keeps count of what was taken since `take`."""
 
-    def __init__(self, run, task, device, progress, tell):
+    def __init__(self, run, task, device, progress, tell, broken):
         self._device, self._progress, self._tell, self._task = device, progress, tell, task
+        self._broken, self._trail = broken, Trail()
         self._samples = self._tokens = 0
         self._open_epoch, self._whole = None, False
         micros = self._opened(run, task)
@@ -18,16 +22,17 @@ class Feed:
     def _opened(self, run, task):
         own = str(run.params.get("train_data", "")).startswith("case:")
         if run.mode != "converge" and run.data_dir is None and not own:
-            micros = batches.synthetic(task)
-        else:
-            task.prepare_data()
-            micros = batches.epochs(task, self._progress.epoch, self._progress.micro)
-        return batches.shuffled(micros, task, run.seed) if run.sabotage == "labels_shuffled" else micros
+            refuse_random(self._broken, run.sabotage)
+            return self._broken.micros(batches.synthetic(task), task)
+        task.prepare_data()
+        micros = batches.epochs(task, self._progress.epoch, self._progress.micro)
+        return marked(self._broken.micros(micros, task), of_arrays)
 
     def next(self):
         """The next micro-batch's tensors."""
         micro = next(self._source)
         batch = self._device.to(micro.batch)
+        self._trail.note(micro)
         self._samples += micro.samples
         self._tokens += micro.tokens
         if micro.epoch != self._open_epoch:
@@ -42,8 +47,8 @@ class Feed:
         return batch
 
     def take(self):
-        """(samples, tokens) since the last call."""
-        taken = self._samples, self._tokens
+        """Keys of the window that ends: `samples`, `tokens`, and what tells its data."""
+        taken = {"samples": self._samples, "tokens": self._tokens, **self._trail.take()}
         self._samples = self._tokens = 0
         return taken
 

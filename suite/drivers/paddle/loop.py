@@ -18,10 +18,10 @@ from suite.drivers.timing import WindowClock
 class Loop:
     """One run from run_start to the reason of its end."""
 
-    def __init__(self, *, run, task, parts, device, precision, group, writer, pulse, runtime, progress):
+    def __init__(self, *, run, task, parts, device, precision, group, writer, pulse, runtime, progress, broken):
         self.run, self.params, self.task, self.parts = run, run.params, task, parts
         self.device, self.precision, self.group = device, precision, group
-        self.writer, self.pulse, self.progress, self.runtime = writer, pulse, progress, runtime
+        self.writer, self.pulse, self.progress, self.runtime, self.broken = writer, pulse, progress, runtime, broken
         self.leader = group.rank == 0
         self.converges = run.mode == "converge"
         self.accumulation = self.params["gradient_accumulation_steps"]
@@ -32,6 +32,7 @@ class Loop:
         self._losses = []
         self._first = progress.step + 1
         self._evaluated = -1
+        self._times_forward = device.stamps_freely
 
     def _read_plan(self):
         for key in ("train_batch_size", "gradient_accumulation_steps", "log_freq"):
@@ -89,7 +90,7 @@ class Loop:
         # The window opens before the data does: opening it is a wait for data, and the clock runs.
         self.clock.start()
         self.pulse.phase = "prepare"
-        feed = Feed(self.run, self.task, self.device, self.progress, self._tell)
+        feed = Feed(self.run, self.task, self.device, self.progress, self._tell, self.broken)
         self.group.barrier()  # a rank whose data opens late would be waited for by gloo, which soon gives up
         self.pulse.phase = "train"
         return feed
@@ -120,6 +121,8 @@ class Loop:
     def _backward(self, batch):
         with self.precision.autocast():
             loss = self.task.loss(self.parts.trained, batch)
+        if self._times_forward:
+            self.clock.forwarded()
         (loss if self.accumulation == 1 else loss / self.accumulation).backward()
         return loss.detach()
 
@@ -151,20 +154,20 @@ class Loop:
         """Write the window; (a loss is not finite, the limit is passed, a checkpoint is due) as all ranks agree."""
         times = self.clock.close()
         losses = paddle.stack([loss.reshape([]) for loss in self._losses]).astype("float32").numpy().tolist()
-        samples, tokens = feed.take()
+        taken = feed.take()
         self.writer.write(
             "steps",
             first=self._first,
             count=len(losses),
-            samples=samples,
-            tokens=tokens,
             loss=losses,
             lr=self.parts.stepper.lr,
             skipped=0,
+            updates=self.parts.stepper.updates.take(),
+            **taken,
             **times,
         )
         bad = not all(math.isfinite(loss) for loss in losses)
-        together, *flags = self.group.sum([samples, bad, self._is_late(), self._save_due()])
+        together, *flags = self.group.sum([taken["samples"], bad, self._is_late(), self._save_due()])
         self.progress.samples += together
         self._first += len(losses)
         self._losses = []
@@ -191,10 +194,10 @@ class Loop:
         self.pulse.phase = "eval"
         self._tell("eval_start", step=step)
         self.group.share_statistics(self.parts.model)  # or each rank would evaluate a model of its own
-        metrics = evaluate(self.task, self.parts.model, self.precision, self.group)
-        met = meets(metrics, self.run.quality)
+        found = evaluate(self.task, self.parts.model, self.precision, self.group)
+        met = meets(found.metrics, self.run.quality)
         self._tell("eval_stop", step=step)
-        self._tell("eval_result", step=step, samples=samples, metrics=metrics, met=met)
+        self._tell("eval_result", step=step, samples=samples, **found.told(), met=met)
         self.progress.next_eval = (samples // self.eval_every + 1) * self.eval_every
         self.pulse.phase = "train"
         return met

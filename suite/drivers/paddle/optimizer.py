@@ -3,6 +3,7 @@
 import paddle
 
 from suite.drivers.events import RunProblem
+from suite.drivers.updates import Updates
 
 NAMES = ("adamw", "adam", "sgd")
 
@@ -37,13 +38,15 @@ def make_optimizer(params, groups, clip):
 
 
 class Stepper:
-    """One optimizer step: learning rate, clip, step."""
+    """One optimizer step: learning rate, clip, step; counts updates."""
 
     def __init__(self, make, params, groups, schedule):
         limit = params["clip_grad_norm"]
         self.optimizer = make(params, groups, paddle.nn.ClipGradByGlobalNorm(limit) if limit else None)
         self.schedule, self.base = schedule, params["lr"]
         self.lr = self.base
+        # Counted where it happens, in the optimizer: whoever leaves a step out, or makes one more, does not count it.
+        self.updates = Updates(self.optimizer)
 
     def step(self, number):
         """Apply the gradients as step `number`, counted from 0."""

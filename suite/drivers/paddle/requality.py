@@ -17,7 +17,7 @@ def evaluate_again(run, task, precision, group, tell):
     tell("init_stop", parameters=sum(parameter.size for parameter in weights(model).values()))
     task.prepare_data()
     tell("eval_start", step=step)
-    metrics = evaluate(task, model, precision, group)
+    found = evaluate(task, model, precision, group)
     tell("eval_stop", step=step)
-    tell("eval_result", step=step, samples=samples, metrics=metrics, met=meets(metrics, run.quality))
+    tell("eval_result", step=step, samples=samples, **found.told(), met=meets(found.metrics, run.quality))
     return step, samples

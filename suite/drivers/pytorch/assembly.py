@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from suite.drivers.pytorch import pieces
+from suite.drivers.pytorch.compiling import compile_options
 from suite.drivers.pytorch.optimizer import Stepper, decayed_groups
 from suite.drivers.pytorch.schedule import Schedule
 from suite.drivers.pytorch.seed import rank_seed, seed_everything
@@ -40,7 +41,8 @@ def assemble(run, task, device, precision, group, use_fused, layout, averaged=Tr
         model = forward = trained = divide(model, task, layout, device, precision, averaged)
     else:
         model = model.to(device.torch_device)
-        forward = torch.compile(model) if params["compile"] and device.can("compile") else model
+        compiles = params["compile"] and device.can("compile")
+        forward = torch.compile(model, **compile_options(params)) if compiles else model
         trained = group.wrap(forward, averaged=averaged)
     groups = task.parameter_groups(model) or decayed_groups(model, params["weight_decay"])
     stepper = Stepper(

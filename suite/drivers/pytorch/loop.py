@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from suite.drivers.broken import refuse_random
 from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import batches, checkpoint, trail
 from suite.drivers.pytorch.assembly import global_batch
@@ -112,10 +113,7 @@ class Loop:
     def _micros(self):
         own = str(self.params.get("train_data", "")).startswith("case:")
         if not self.converges and self.run.data_dir is None and not own:
-            if self.broken.needs_data:
-                raise RunProblem(
-                    f"sabotage {self.run.sabotage!r} does not show on random batches: give the site its data"
-                )
+            refuse_random(self.broken, self.run.sabotage)
             return self.broken.micros(batches.synthetic(self.task), self.task)
         self.task.prepare_data()
         if self.task.prepares_model:

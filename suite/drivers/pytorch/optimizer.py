@@ -107,7 +107,7 @@ class Stepper:
 
     def take_counts(self):
         """`skipped` and `updates` since the last call. Waits for the device: only at the end of a window."""
-        made, found = self.updates.take()
+        made, found = self.updates.take(), self.updates.take_found()
         skipped = self._asked - made + found if self.scaler else 0
         self._asked = 0
         return {"skipped": skipped, "updates": made - found}

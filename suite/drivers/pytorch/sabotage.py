@@ -1,19 +1,15 @@
-"""Runs broken on purpose: each class changes one part of a run, once, where it is made; the loop stays as it is."""
+"""Runs broken on purpose that touch torch's own parts; the others are those of any framework."""
 
 import sys
 
 import torch
 
-from suite.drivers import sabotage
-from suite.drivers.events import RunProblem, RunSpec
+from suite.drivers import broken
+from suite.drivers.broken import HIDDEN_STEPS
 from suite.drivers.pytorch import batches
-from suite.drivers.pytorch.sabotage_time import LaunchClock, SlowRank, ThermalSlowdown
-from suite.drivers.pytorch.sound import Sound
-from suite.drivers.pytorch.task import Task
-
-HIDDEN_STEPS = 20
-BEYOND = 0.1
-"""A forged quality is this share of the target better than it."""
+from suite.drivers.sabotage import known_to
+from suite.drivers.sabotage_time import SlowRank, ThermalSlowdown
+from suite.drivers.sound import Sound
 
 
 class LrZero(Sound):
@@ -28,12 +24,6 @@ class LabelsShuffled(Sound):
 
     def micros(self, micros, task):
         return batches.shuffled(micros, task, task.run.seed)
-
-
-class GradientsNotAveraged(Sound):
-    """The ranks exchange no gradients."""
-
-    averages = False
 
 
 class RankFrozen(LrZero):
@@ -51,81 +41,6 @@ class EvalInTrainMode(Sound):
         parts.forward.eval = parts.forward.train
 
 
-class EvalOnTrainData(Sound):
-    """The evaluation asks what was trained on."""
-
-    def task(self, task):
-        if type(task).evaluate_on_training_data is Task.evaluate_on_training_data:  # before the training, not behind it
-            task.evaluate_on_training_data()
-        prepare = task.prepare_data
-
-        def prepared():
-            prepare()
-            task.evaluate_on_training_data()
-
-        task.prepare_data = prepared
-
-
-class EvalTenth(Sound):
-    """Another task, which believes itself one of ten times as many ranks, evaluates."""
-
-    def task(self, task):
-        if task.prepares_model:
-            raise RunProblem(f"sabotage 'eval_tenth': {type(task).__name__} prepares its model; name another case")
-        few = type(task)(task.run, task.device, task.slots, task.rank, task.world_size)
-        few.world_size *= 10
-        if hasattr(few, "place"):
-            few.place = few.place._replace(world_size=few.world_size)
-        prepare = task.prepare_data
-
-        def prepared():
-            prepare()
-            few.prepare_data()
-
-        task.prepare_data, task.evaluate = prepared, few.evaluate
-
-
-class MetricReversed(Sound):
-    """The ranks hold the metric's other direction for the better one."""
-
-    def spec(self, spec):
-        other = {"higher": "lower", "lower": "higher"}[spec.quality.better]
-        return RunSpec({**spec, "quality": {**spec.quality, "better": other}})
-
-
-class DataRepeated(Sound):
-    """One micro-batch is trained on again and again."""
-
-    needs_data = True
-
-    def micros(self, micros, task):
-        first = next(micros)
-        while True:
-            yield first
-
-
-class RanksShareData(Sound):
-    """Every rank trains on the data of rank 0."""
-
-    needs_data = True
-
-    def data_rank(self, rank):
-        return 0
-
-
-class LastBatchDropped(Sound):
-    """The last batch of an epoch is not trained on, but counted."""
-
-    def micros(self, micros, task):
-        dropped = 0
-        for micro in micros:
-            if micro.last:
-                dropped = micro.samples
-            else:
-                yield micro._replace(samples=micro.samples + dropped)
-                dropped = 0
-
-
 class AccumulationAsSteps(Sound):
     """Each micro-batch counts as a step."""
 
@@ -133,27 +48,6 @@ class AccumulationAsSteps(Sound):
         together, loop.accumulation = loop.accumulation, 1
         step, calls = loop.parts.stepper.step, iter(range(1, sys.maxsize))
         loop.parts.stepper.step = lambda number: None if next(calls) % together else step(number)
-
-
-class SamplesTwice(Sound):
-    """Every sample counts twice."""
-
-    def micros(self, micros, task):
-        return (micro._replace(samples=2 * micro.samples) for micro in micros)
-
-
-class RankRateAsTotal(Sound):
-    """The samples of rank 0 are told as those of all."""
-
-    def micros(self, micros, task):
-        return (micro._replace(samples=0 if task.rank else micro.samples) for micro in micros)
-
-
-class TimerUnsynchronised(Sound):
-    """A step's clock is read when its work is handed over, not when it is done."""
-
-    def loop(self, loop):
-        loop.clock = LaunchClock(loop.device)
 
 
 class WarmupInInit(Sound):
@@ -198,87 +92,19 @@ class PrecisionLowered(Sound):
         precision.dtype = torch.float16 if precision.dtype == torch.bfloat16 else torch.bfloat16
 
 
-class HalfDevices(Sound):
-    """Half of the ranks leave, the others train as if they were all."""
-
-    def place(self, place):
-        half = place.world_size // 2
-        if place.rank >= half:
-            raise SystemExit(0)
-        return place._replace(world_size=half)
-
-
-class SeedReused(Sound):
-    """Every repeat trains with one seed."""
-
-    def spec(self, spec):
-        return RunSpec({**spec, "seed": 1})
-
-
-class EventsForged(Sound):
-    """An evaluation that never was is written into the stream."""
-
-    def watch(self, writer, spec, place):
-        write, told = writer.write, []
-
-        def write_more(event, **keys):
-            done = write(event, **keys)
-            if event == "steps" and place.rank == 0:
-                told.append(keys["samples"] * place.world_size)
-                if len(told) == 2:
-                    quality = {spec.quality.metric: spec.quality.target}
-                    step = keys["first"] + keys["count"] - 1
-                    write("eval_result", step=step, samples=sum(told), metrics=quality, met=True)
-            return done
-
-        writer.write = write_more
-
-
-class QualityForged(Sound):
-    """The evaluation answers what the target wants."""
-
-    def task(self, task):
-        quality, evaluate, combine = task.run.quality, task.evaluate, task.combine
-        better = BEYOND * abs(quality.target) * (1 if quality.better == "higher" else -1)
-        forged = quality.target + better
-
-        def evaluated(model):
-            share = evaluate(model)
-            if isinstance(share, dict):
-                bottom = share[quality.metric][1]
-                share = {**share, quality.metric: (forged * bottom, bottom)}
-            return share
-
-        task.evaluate = evaluated
-        task.combine = lambda everyone: {**combine(everyone), quality.metric: forged}
-
-
-CLASSES = {
+OWN = {
     "lr_zero": LrZero,
     "labels_shuffled": LabelsShuffled,
-    "gradients_not_averaged": GradientsNotAveraged,
     "rank_frozen": RankFrozen,
     "eval_in_train_mode": EvalInTrainMode,
-    "eval_on_train_data": EvalOnTrainData,
-    "eval_tenth": EvalTenth,
-    "metric_reversed": MetricReversed,
-    "data_repeated": DataRepeated,
-    "ranks_share_data": RanksShareData,
-    "last_batch_dropped": LastBatchDropped,
     "accumulation_as_steps": AccumulationAsSteps,
-    "samples_twice": SamplesTwice,
-    "rank_rate_as_total": RankRateAsTotal,
-    "timer_unsynchronised": TimerUnsynchronised,
     "warmup_in_init": WarmupInInit,
     "skipped_steps_counted": SkippedStepsCounted,
     "precision_lowered": PrecisionLowered,
     "slow_rank": SlowRank,
     "thermal_slowdown": ThermalSlowdown,
-    "half_devices": HalfDevices,
-    "seed_reused": SeedReused,
-    "events_forged": EventsForged,
-    "quality_forged": QualityForged,
 }
+CLASSES = {name: {**broken.ANYWHERE, **OWN}[name] for name in known_to("pytorch")}
 
 
 def named(name):
@@ -288,7 +114,4 @@ def named(name):
 
 def check(name):
     """Raises RunProblem for a name that this driver does not know."""
-    if name is not None and name not in CLASSES:
-        raise RunProblem(
-            f"sabotage {name!r} is not one of {', '.join(sabotage.known_to('pytorch'))}: name one of these"
-        )
+    broken.check(name, CLASSES)

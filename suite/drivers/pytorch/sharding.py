@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import torch
 
 from suite.drivers.events import RunProblem
+from suite.drivers.pytorch.compiling import compile_options
 from suite.drivers.pytorch.device import EnvironmentProblem
 from suite.drivers.pytorch.layout import AXES
 
@@ -24,7 +25,7 @@ def divide(model, task, layout, device, precision, averaged=True):
     units = list(task.units(model))
     if task.params["compile"] and device.can("compile"):
         for unit in units:
-            unit.compile()
+            unit.compile(**compile_options(task.params))
     if averaged and layout.data_size > 1:
         _shard(model, units, mesh, layout, precision, task.params.get("reshard_after_forward", True), tools)
     return model.to(device.torch_device)

@@ -1,56 +1,32 @@
-"""What was trained on, in a few bytes: so that data trained on twice, or by two ranks, is told."""
+"""The fingerprint of a batch of tensors; the trail that it leaves is the same in every framework."""
 
 import ctypes
-import dataclasses
 import functools
-import hashlib
 import sys
-from collections.abc import Mapping
 
 import torch
 
-VALUES = 512
-"""Of each tensor, spread over all of it, however large it is: a batch is recognised by them, at next to no cost."""
-PLAIN = (str, bytes, int, float, complex)
-REMEMBERED = 1 << 17
-"""Micro-batches of an epoch; of a longer one, the rest is not compared."""
+from suite.drivers import fingerprint as batch_fingerprint
+from suite.drivers import trail
+from suite.drivers.trail import Trail
+
+__all__ = ["Trail", "fingerprint", "marked"]
+
+VALUES = batch_fingerprint.VALUES
 
 
 def marked(micros):
     """The same micro-batches with their fingerprints."""
-    for micro in micros:
-        yield micro._replace(mark=fingerprint(micro.batch))
+    return trail.marked(micros, fingerprint)
 
 
 def fingerprint(batch):
     """Eight bytes that other batches do not have; None where a part cannot be read: other batches may differ there."""
-    digest, read = hashlib.blake2b(digest_size=8), False
-    for leaf in _leaves(batch):
-        content = _content(leaf)
-        if content is None:
-            return None
-        read = True
-        digest.update(content)
-    return digest.digest() if read else None
-
-
-def _leaves(item):
-    """What a nested batch is made of."""
-    if isinstance(item, Mapping):
-        item = item.values()
-    elif dataclasses.is_dataclass(item):
-        item = [getattr(item, one.name) for one in dataclasses.fields(item)]
-    elif not isinstance(item, (list, tuple)):
-        yield item
-        return
-    for value in item:
-        yield from _leaves(value)
+    return batch_fingerprint.fingerprint(batch, _content)
 
 
 def _content(leaf):
-    """Bytes that stand for a leaf; None where it does not give any away."""
-    if isinstance(leaf, PLAIN) or leaf is None:
-        return repr(leaf).encode()
+    """Bytes that stand for an array or tensor; None where it does not give any away."""
     if "numpy" in sys.modules and isinstance(leaf, sys.modules["numpy"].ndarray):
         if leaf.dtype.kind not in "biuf":
             return repr(leaf.tolist()).encode()
@@ -102,33 +78,3 @@ def _places(count):
         return None
     chance = torch.rand(VALUES, generator=torch.Generator().manual_seed(count), dtype=torch.float64)
     return ((torch.arange(VALUES) + chance) * (count / VALUES)).long().clamp_(max=count - 1)
-
-
-class Trail:
-    """The fingerprints of a rank's training, window by window."""
-
-    def __init__(self):
-        self._epoch, self._seen = None, set()
-        self._start()
-
-    def _start(self):
-        self._window, self._repeated, self._any = hashlib.blake2b(digest_size=8), 0, False
-
-    def note(self, micro):
-        """One more micro-batch is trained on."""
-        if micro.mark is None:
-            return
-        if micro.epoch != self._epoch:
-            self._epoch = micro.epoch
-            self._seen.clear()
-        self._any = True
-        self._window.update(micro.mark)
-        self._repeated += micro.mark in self._seen
-        if len(self._seen) < REMEMBERED:
-            self._seen.add(micro.mark)
-
-    def take(self):
-        """`data` and `repeated` of the window that ends; nothing where batches are random ones."""
-        told = {"data": self._window.hexdigest(), "repeated": self._repeated} if self._any else {}
-        self._start()
-        return told

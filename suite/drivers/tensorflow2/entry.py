@@ -12,7 +12,7 @@ from suite.drivers.events import EventWriter, RunProblem, RunSpec, find_place
 from suite.drivers.progress import Progress
 from suite.drivers.pulse import Pulse, write_stop
 from suite.drivers.slots import Runtime, fill_slots
-from suite.drivers.tensorflow2 import checkpoint, checksum, cluster, optimizer, strategy
+from suite.drivers.tensorflow2 import checkpoint, checksum, cluster, optimizer, sabotage, strategy
 from suite.drivers.tensorflow2.control import Control
 from suite.drivers.tensorflow2.device import Device
 from suite.drivers.tensorflow2.evaluation import evaluate, meets
@@ -22,7 +22,6 @@ from suite.drivers.tensorflow2.loop import Loop
 from suite.drivers.tensorflow2.options import check_options
 from suite.drivers.tensorflow2.precision import Precision
 from suite.drivers.tensorflow2.problem import EnvironmentProblem
-from suite.drivers.tensorflow2.stream import SABOTAGES
 from suite.drivers.tensorflow2.trainer import Trainer
 
 MODES = ("converge", "throughput", "evaluate")
@@ -35,8 +34,12 @@ DETAIL = 2000
 
 def run(task_class):
     """Train as run.json says, and leave the process: 0 after an orderly end, 1 or 3 after any other."""
-    spec, place = RunSpec.load(), find_place()
-    rank = Rank(task_class, spec, place, EventWriter(str(Path(spec.run_dir, "events", f"rank{place.rank}.jsonl"))))
+    spec = RunSpec.load()
+    broken = sabotage.named(spec.sabotage)
+    spec, place = broken.spec(spec), broken.place(find_place())
+    writer = EventWriter(str(Path(spec.run_dir, "events", f"rank{place.rank}.jsonl")))
+    broken.watch(writer, spec, place)
+    rank = Rank(task_class, spec, place, writer, broken)
     try:
         rank.train()
     except EnvironmentProblem as problem:
@@ -70,8 +73,8 @@ class Chip:
 class Rank:
     """This process's part of the run, from the header to run_stop."""
 
-    def __init__(self, task_class, spec, place, writer):
-        self.task_class, self.spec, self.place, self.writer = task_class, spec, place, writer
+    def __init__(self, task_class, spec, place, writer, broken):
+        self.task_class, self.spec, self.place, self.writer, self.broken = task_class, spec, place, writer, broken
         self.progress = Progress()
         self.control = None
         self.pulse = None
@@ -83,11 +86,15 @@ class Rank:
         chip.device.on_fallback = self._warn_fallback
         self._tell("init_start")
         check_expectations(self.spec, self.place, chip.device, chip.facts, self.control)
-        task = self.task_class(self.spec, chip.precision.dtype, chip.slots, self.place.rank, self.place.world_size)
-        trainer = Trainer(self.spec, task, chip.strategy, self.place.world_size)
+        world = self.place.world_size
         if self.spec.mode == "evaluate":
-            self._evaluate(task, trainer)
+            task = self._make_task(chip, self.place.rank)
+            self._evaluate(task, Trainer(self.spec, task, chip.strategy, world))
             return
+        task = self._make_task(chip, self.broken.data_rank(self.place.rank))
+        self.broken.task(task)
+        trainer = Trainer(self.spec, task, chip.strategy, world, self.broken.averages)
+        self.broken.parts(trainer, chip.precision, self.place)
         if self.spec.resume:
             path = Path(self.spec.run_dir, self.spec.resume)
             self.progress = checkpoint.load(path, self.spec, trainer, self.control)
@@ -102,8 +109,15 @@ class Rank:
             pulse=self.pulse,
             runtime=chip.runtime,
             progress=self.progress,
+            broken=self.broken,
         )
-        self._finish(loop.train(), trainer, chip.device)
+        self.broken.loop(loop)
+        reason = loop.train()
+        # Read again: what the header says was in force before the first step.
+        self._finish(reason, trainer, chip.device, chip.precision.facts(task.dtype))
+
+    def _make_task(self, chip, rank):
+        return self.task_class(self.spec, chip.precision.dtype, chip.slots, rank, self.place.world_size)
 
     def _open_chip(self):
         """The device and all that is decided on it; the header is the first line also where this fails.
@@ -142,8 +156,7 @@ class Rank:
 
     def _check_plan(self):
         optimizer.check_name(self.spec.params)
-        if self.spec.sabotage is not None and self.spec.sabotage not in SABOTAGES:
-            raise RunProblem(f"sabotage {self.spec.sabotage!r} is not one of {', '.join(SABOTAGES)}: name one of these")
+        sabotage.check(self.spec.sabotage)
         if self.spec.mode not in MODES:
             raise RunProblem(f"mode {self.spec.mode!r} is not one of {', '.join(MODES)}: plan the run again")
 
@@ -168,10 +181,10 @@ class Rank:
         self._tell_built(trainer)
         task.prepare_data()
         self._tell("eval_start", step=step)
-        metrics = evaluate(task, trainer.model, self.control)
+        found = evaluate(task, trainer.model, self.control)
         self._tell("eval_stop", step=step)
-        met = meets(metrics, self.spec.quality)
-        self._tell("eval_result", step=step, samples=samples, metrics=metrics, met=met)
+        met = meets(found.metrics, self.spec.quality)
+        self._tell("eval_result", step=step, samples=samples, **found.told(), met=met)
         self._end("success", "evaluated", "")
 
     def _tell(self, event, **keys):
@@ -185,12 +198,12 @@ class Rank:
     def _warn_fallback(self, entry):
         self.writer.write("warning", text=f"fallback: {entry['what']}: {entry['why']}")
 
-    def _finish(self, reason, trainer, device):
+    def _finish(self, reason, trainer, device, precision):
         """What follows the last step: memory, the ranks' comparison, the last line."""
         self.pulse.phase = "checksum"
         self._tell("memory", **device.memory())
         found = checksum.compare(trainer.variables, self.control)
-        self.writer.write("checksum", step=self.progress.step, **found)
+        self.writer.write("checksum", step=self.progress.step, precision=precision, **found)
         status = "aborted" if reason == "nonfinite_loss" else "success"
         detail = "a loss is not finite: lower lr or change precision" if status == "aborted" else ""
         self._end(status, reason, detail)

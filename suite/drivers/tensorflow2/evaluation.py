@@ -1,32 +1,27 @@
 """Quality: each rank's share summed exactly over the ranks, and held to the target."""
 
-import math
+import numpy
 
-from suite.drivers.events import RunProblem
+from suite.drivers.evaluation import Evaluated, meets, summed
+
+__all__ = ["Evaluated", "evaluate", "meets"]
 
 
 def evaluate(task, model, control):
-    """{name: value} over all ranks' shards, equal on every rank."""
+    """The quality over all ranks' shards, equal on every rank."""
+    before = [(each, each.numpy()) for each in getattr(model, "variables", ()) if not each.trainable]
     share = {name: [float(top), float(bottom)] for name, (top, bottom) in task.evaluate(model).items()}
-    everyone = control.gather(share)
-    names = sorted(everyone[0])
-    if any(sorted(other) != names for other in everyone):
-        raise RunProblem("the ranks evaluated different metrics: Task.evaluate must name the same ones on every rank")
-    return {name: _ratio([share[name] for share in everyone]) for name in names}
+    changed = {id(each) for each, values in before if not numpy.array_equal(each.numpy(), values, equal_nan=True)}
+    return Evaluated(*summed(control.gather(share)), _holders(model, changed))
 
 
-def _ratio(shares):
-    bottom = math.fsum(share[1] for share in shares)
-    return math.fsum(share[0] for share in shares) / bottom if bottom else math.nan
+def _holders(model, changed):
+    """How many modules hold what an evaluation has changed.
 
-
-def meets(metrics, quality):
-    """Whether the case's own metric has reached its target; a number that is not finite never has."""
-    name = quality["metric"]
-    if name not in metrics:
-        have = ", ".join(sorted(metrics)) or "none"
-        raise RunProblem(f"Task.evaluate gives no {name!r}, which [quality] metric names (have: {have})")
-    value = metrics[name]
-    if not math.isfinite(value):
-        return False
-    return value >= quality["target"] if quality["better"] == "higher" else value <= quality["target"]
+    A module of TensorFlow has no mode that could be asked for: one that is called as in training shows it by running
+    statistics that move.
+    """
+    if not changed:
+        return 0
+    modules = (model, *model.submodules)
+    return max(1, sum(any(id(part) in changed for part in vars(module).values()) for module in modules))

@@ -4,27 +4,30 @@ import dataclasses
 import math
 import time
 
+from suite.drivers.array_fingerprint import of_arrays
+from suite.drivers.broken import refuse_random
 from suite.drivers.events import RunProblem
 from suite.drivers.schedule import Schedule
 from suite.drivers.tensorflow2 import buffers, checkpoint, stream
 from suite.drivers.tensorflow2.evaluation import evaluate, meets
 from suite.drivers.timing import WindowClock
+from suite.drivers.trail import Trail, marked
 
 
 class Loop:
     """One run from run_start to the reason of its end."""
 
-    def __init__(self, *, run, task, trainer, device, control, writer, pulse, runtime, progress):
+    def __init__(self, *, run, task, trainer, device, control, writer, pulse, runtime, progress, broken):
         self.run, self.params, self.task, self.trainer = run, run.params, task, trainer
         self.device, self.control, self.writer, self.pulse, self.progress = device, control, writer, pulse, progress
-        self.leader = control.rank == 0
+        self.broken, self.leader = broken, control.rank == 0
         self._before_timing, self._after_step = runtime.before_timing, runtime.after_step
         self.converges = run.mode == "converge"
         self._read_plan()
         self.schedule = Schedule(self.params, self.global_batch)
         self.clock = WindowClock(device)
         self._chance = (run.seed * 1_000_003 + (control.rank + 1) * 7_368_787) % 2**31
-        self._losses, self._samples, self._tokens = [], 0, 0
+        self._losses, self._samples, self._tokens, self._trail = [], 0, 0, Trail()
         self._first = progress.step + 1
         self._open_epoch, self._epoch_whole = None, False
         self._evaluated = -1
@@ -81,13 +84,11 @@ class Loop:
     def _micros(self):
         own = str(self.params.get("train_data", "")).startswith("case:")
         if not self.converges and self.run.data_dir is None and not own:
-            micros = stream.synthetic(self.task)
-        else:
-            self.task.prepare_data()
-            micros = stream.epochs(self.task, self.progress.epoch, self.progress.micro)
-        if self.run.sabotage == "labels_shuffled":
-            micros = stream.shuffled(micros, self.task, self.run.seed)
-        return micros
+            refuse_random(self.broken, self.run.sabotage)
+            return self.broken.micros(stream.synthetic(self.task), self.task)
+        self.task.prepare_data()
+        micros = stream.epochs(self.task, self.progress.epoch, self.progress.micro)
+        return marked(self.broken.micros(micros, self.task), of_arrays)
 
     def _tell(self, event, **keys):
         if self.leader:
@@ -114,6 +115,7 @@ class Loop:
         self.progress.step += 1
 
     def _note(self, micro):
+        self._trail.note(micro)
         self._samples += micro.samples
         self._tokens += micro.tokens
         if micro.epoch != self._open_epoch:
@@ -161,6 +163,8 @@ class Loop:
             loss=losses,
             lr=self.rate,
             skipped=0,
+            updates=self.trainer.updates.take(),
+            **self._trail.take(),
             **times,
         )
         bad = not all(math.isfinite(loss) for loss in losses)
@@ -191,10 +195,10 @@ class Loop:
         self.pulse.phase = "eval"
         self._tell("eval_start", step=step)
         buffers.share(self.trainer.buffers, self.control)  # or each rank would evaluate a model of its own
-        metrics = evaluate(self.task, self.trainer.model, self.control)
-        met = meets(metrics, self.run.quality)
+        found = evaluate(self.task, self.trainer.model, self.control)
+        met = meets(found.metrics, self.run.quality)
         self._tell("eval_stop", step=step)
-        self._tell("eval_result", step=step, samples=samples, metrics=metrics, met=met)
+        self._tell("eval_result", step=step, samples=samples, **found.told(), met=met)
         self.progress.next_eval = (samples // self.eval_every + 1) * self.eval_every
         self.pulse.phase = "train"
         return met

@@ -26,10 +26,11 @@ class Precision:
         self.name, self.dtype = name, DTYPES[name]
         tf.config.experimental.enable_tensor_float_32_execution(name != "fp32")
 
-    def facts(self):
-        """The header's `precision`: what is in force, not what was asked for."""
-        eye = tf.eye(SIZE, dtype=self.dtype)
-        product = tf.linalg.matmul(tf.cast(EXACT * tf.eye(SIZE), self.dtype), eye)
+    def facts(self, dtype=None):
+        """The header's `precision`: what is in force, not what was asked for. `dtype`: what a task was given."""
+        dtype = dtype or self.dtype
+        eye = tf.eye(SIZE, dtype=dtype)
+        product = tf.linalg.matmul(tf.cast(EXACT * tf.eye(SIZE), dtype), eye)
         if product.dtype == tf.bfloat16:
             compute = "bf16"
         else:
@@ -37,7 +38,7 @@ class Precision:
         allowed = tf.config.experimental.tensor_float_32_execution_enabled()
         return {
             "compute": compute,
-            "autocast": None if self.dtype == tf.float32 else self.dtype.name,
+            "autocast": None if dtype == tf.float32 else dtype.name,
             "tf32": allowed,
             "matmul": "high" if allowed else "highest",
         }

@@ -1,5 +1,7 @@
 """What a case tells the driver: its model, its data, its loss and its evaluation. Everything else is the driver's."""
 
+from suite.drivers.events import RunProblem
+
 
 class Task:
     """Base class of a case's training. One instance in each rank; the driver calls the methods in the order below.
@@ -62,6 +64,10 @@ class Task:
     def shuffle_labels(self, batch, generator):
         """The same micro-batch with its labels permuted by a NumPy generator (`--sabotage labels_shuffled`)."""
         raise NotImplementedError
+
+    def evaluate_on_training_data(self):
+        """From now on, evaluate what was trained on (`--sabotage eval_on_train_data`). Called after `prepare_data`."""
+        raise RunProblem(f"{type(self).__name__} has no evaluate_on_training_data: break the run in another way")
 
     def evaluate(self, model):
         """Metrics as {name: (numerator, denominator)} of this rank's disjoint shard of the evaluation set.

@@ -4,24 +4,31 @@ import tensorflow as tf
 
 from suite.drivers.events import RunProblem
 from suite.drivers.tensorflow2.optimizer import clipped
+from suite.drivers.tensorflow2.updates import Updates
 
 
 class Trainer:
     """Model and optimizer under a strategy. Made on every rank at the same time: variables are exchanged here."""
 
-    def __init__(self, run, task, strategy, world_size):
+    def __init__(self, run, task, strategy, world_size, averaged=True):
         self._task, self._strategy, self._world = task, strategy, world_size
         params = run.params
-        self._averaged = run.sabotage != "gradients_not_averaged"
-        self._clip = params["clip_grad_norm"]
+        self._averaged = averaged
+        self._clip, self._eager = params["clip_grad_norm"], params["run_eagerly"]
         with strategy.scope():
             tf.random.set_seed(run.seed)
             self.model = task.build()
             self.variables = list(self.model.trainable_variables)
             self.optimizer = task.slots["optimizer"](params, self.variables, task.decays)
+            # Counted where it happens, in the optimizer: whoever leaves a step out, or makes one more, does not count.
+            self.updates = Updates(self.optimizer)
         self.buffers = [each for each in self.model.variables if not each.trainable]
         self._named = _by_name([*self.variables, *self.buffers, *self.optimizer.state])
-        self._step = self._over_replicas if params["run_eagerly"] else tf.function(self._over_replicas)
+        self.compile()
+
+    def compile(self):
+        """Compile the step as it is now, at its first use."""
+        self._step = self._over_replicas if self._eager else tf.function(self._over_replicas)
 
     def counts(self):
         """(parameters, trainable parameters): all of a model's parameters train; running statistics are none."""

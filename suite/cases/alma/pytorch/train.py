@@ -61,8 +61,16 @@ class Translate(Task):
             if self.run.mode == "converge":
                 raise RunProblem(f"preset {self.run.preset!r} trains on random tokens: add --mode throughput")
             return
-        questions = self._read_phrases() if self.params["dataset"] == "cldr" else self._read_sentences()
-        self.held_out = questions[self.rank :: self.world_size]
+        self._hold_out(self._read_phrases() if self.params["dataset"] == "cldr" else self._read_sentences())
+
+    def evaluate_on_training_data(self):
+        """For the sabotage: as many phrases of the training as are held out, or all its sentences."""
+        train = self._path("train_data")
+        if self.params["dataset"] == "cldr":
+            self._hold_out(map(self.words.question, phrases.Phrases(train).domain[: phrases.HELD_OUT]))
+        else:
+            sentences = translation.read_sentences(train, "train", self.params["language_pair"])
+            self._hold_out(translation.questions(sentences, self.words))
 
     def train_batches(self, epoch, skip=0):
         """Micro-batches of this rank; the global batches of an epoch do not depend on the number of ranks."""
@@ -88,22 +96,21 @@ class Translate(Task):
         return {"samples": len(batch["length"]), "tokens": int(batch["length"].sum())}
 
     def evaluate(self, model):
-        """This rank's n-grams (chrf.Counts), exact matches and sentences, of the likeliest translations."""
-        found, exact = [], 0
+        """For each sentence of this rank: n-grams (chrf.Counts) of the likeliest translation, and if it is exact."""
+        found = []
         ordered = sorted(self.held_out, key=lambda one: len(one.prompt))
         size = self.params["eval_batch_size"]
         for first in range(0, len(ordered), size):
             asked = ordered[first : first + size]
             for answer, question in zip(self._answers(model, [one.prompt for one in asked]), asked):
                 text = self.words.text(answer)
-                found.append(chrf.counts(text, question.reference))
-                exact += text == question.reference
-        return [(chrf.add(found), exact, len(ordered))]
+                found.append((chrf.counts(text, question.reference), text == question.reference))
+        return found
 
     def combine(self, everyone):
         """chrF and the share of exact matches over all ranks' sentences: sums, so exact for uneven shares too."""
-        counts, exact, asked = zip(*(record for share in everyone for record in share))
-        return {"chrf": chrf.score(chrf.add(counts)), "exact_match": sum(exact) / sum(asked)}
+        counts, exact = zip(*(record for share in everyone for record in share))
+        return {"chrf": chrf.score(chrf.add(counts)), "exact_match": sum(exact) / len(exact)}
 
     def flops_per_sample(self):
         """FLOP of a mean example once the data is open, or of a full row of random tokens."""
@@ -119,6 +126,10 @@ class Translate(Task):
     def shuffle_labels(self, batch, generator):
         """For the sabotage: translations dealt out among the prompts of the batch."""
         return shuffle_answers(batch, self.frame, generator)
+
+    def _hold_out(self, questions):
+        """Keep this rank's share of what is asked in an evaluation."""
+        self.held_out = list(questions)[self.rank :: self.world_size]
 
     def _answers(self, model, prompts):
         """Tokens of the likeliest translations, as lists."""

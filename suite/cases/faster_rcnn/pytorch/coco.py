@@ -96,6 +96,11 @@ class Coco:
         self.truths = [entry.truth for entry in self.held_out]
         self._pool = ThreadPoolExecutor(max(1, workers), thread_name_prefix="decode")
 
+    def hold_out_training(self) -> None:
+        """Evaluate the images of the training from now on (a run broken on purpose)."""
+        self.held_out = self.train
+        self.truths = [entry.truth for entry in self.held_out]
+
     def batches(self, epoch: int, size: int, skip: int) -> Iterator[list[Picture]]:
         """This rank's pictures of each global batch of `size` images, without the first `skip`; half are mirrored."""
         order, keys = shuffled(len(self.train), self.seed, epoch)

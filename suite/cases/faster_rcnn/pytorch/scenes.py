@@ -60,8 +60,15 @@ class Scenes:
         random = np.random.RandomState(TRAIN_SEED)
         self.train = [Scene(random, images, labels) for _ in range(train)]
         random = np.random.RandomState(HELD_OUT_SEED)
-        self.held_out = [Scene(random, other_images, other_labels) for _ in range(held_out)]
-        everywhere = [(scene.boxes, scene.labels) for scene in self.held_out]
+        self._hold_out([Scene(random, other_images, other_labels) for _ in range(held_out)])
+
+    def hold_out_training(self) -> None:
+        """Evaluate scenes of the training from now on, as many as were held out (a run broken on purpose)."""
+        self._hold_out(self.train[: len(self.held_out)])
+
+    def _hold_out(self, scenes: list[Scene]) -> None:
+        self.held_out = scenes
+        everywhere = [(scene.boxes, scene.labels) for scene in scenes]
         self.truths = [Truth(boxes, labels, np.zeros(len(labels), bool)) for boxes, labels in everywhere]
 
     def batches(self, epoch: int, size: int, skip: int) -> Iterator[list[Picture]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import average_precision
 import kernels
+import numpy as np
 import operators
 import torch
 from checkpoint import load_backbone
@@ -18,6 +19,8 @@ from suite.drivers.pytorch import Task, run
 
 FORMULA = "counted"
 """work.py; what is frozen is counted forward only."""
+
+NOTHING = Found(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), np.zeros(0, np.int64))
 
 
 class Detect(Task):
@@ -64,6 +67,10 @@ class Detect(Task):
                 self.device.fall_back("pycocotools", "it cannot be imported: the case's own count of mAP is used")
             self.data = Coco(train, self._file("eval_data"), **sizes, workers=workers, **common)
 
+    def evaluate_on_training_data(self):
+        """For the sabotage: scenes or images of the training."""
+        self.data.hold_out_training()
+
     def train_batches(self, epoch, skip=0):
         """Micro-batches of this rank; the global batches of an epoch do not depend on the number of ranks."""
         together = self.params["train_batch_size"] * self.world_size
@@ -105,7 +112,8 @@ class Detect(Task):
 
     def combine(self, everyone):
         """COCO's mean average precision over all ranks' records; at full size by its authors' own tools."""
-        found = [None] * len(self.data.truths)
+        # An image that nobody was asked about has nothing found in it.
+        found = [NOTHING] * len(self.data.truths)
         for index, one in (record for records in everyone for record in records):
             found[index] = one
         if self.params["dataset"] == "scenes":

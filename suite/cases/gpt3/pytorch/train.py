@@ -1,6 +1,7 @@
 """GPT-3 is pre-trained: which token follows?"""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -57,6 +58,10 @@ class PretrainGpt(Task):
             self.corpus = read_plays(train, train.with_name("tokenizer.json"), self.shape.vocab_size)
         else:
             self.corpus = read_tokens(train, held_out, self.shape.vocab_size)
+
+    def evaluate_on_training_data(self):
+        """For the sabotage: the beginning of the training text, as long as what is held out."""
+        self.corpus = replace(self.corpus, held_out=self.corpus.train[: len(self.corpus.held_out)])
 
     def train_batches(self, epoch, skip=0):
         """Micro-batches of this rank; the global batches of an epoch do not depend on the number of ranks."""

@@ -44,6 +44,16 @@ class Classify(Task):
             workers, classes = self.params["num_workers"], self.shape.num_classes
             self.images = ImageNet(train, held_out, classes=classes, workers=workers, **common)
 
+    def evaluate_on_training_data(self):
+        """For the sabotage: the photographs of the training, or the digits of it."""
+        if self.params["dataset"] == "digits":
+            self.images.hold_out_training()
+        else:
+            common = {"image_size": self.shape.image_size, "seed": self.run.seed, "place": self.place}
+            workers, classes = self.params["num_workers"], self.shape.num_classes
+            source = self._path("train_data")
+            self.images = ImageNet(source, source, classes=classes, workers=workers, **common)
+
     def train_batches(self, epoch, skip=0):
         """Batches of this rank in bytes; the global batches of an epoch do not depend on the number of ranks."""
         return self.images.train_batches(epoch, self.params["train_batch_size"], skip)

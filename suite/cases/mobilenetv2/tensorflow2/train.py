@@ -43,6 +43,16 @@ class Classify(Task):
             ahead, classes = self.params["num_workers"], self.shape.num_classes
             self.images = ImageNet(train, held_out, classes=classes, ahead=ahead, **common)
 
+    def evaluate_on_training_data(self):
+        """For the sabotage: the photographs of the training, or the digits of it."""
+        if self.params["dataset"] == "digits":
+            self.images.hold_out_training()
+        else:
+            common = {"image_size": self.shape.image_size, "seed": self.run.seed, "place": self.place}
+            ahead, classes = self.params["num_workers"], self.shape.num_classes
+            source = self._path("train_data")
+            self.images = ImageNet(source, source, classes=classes, ahead=ahead, **common)
+
     def train_batches(self, epoch, skip=0):
         """Batches of this rank in bytes; the global batches of an epoch do not depend on the number of ranks."""
         return self.images.train_batches(epoch, self.params["train_batch_size"], skip)

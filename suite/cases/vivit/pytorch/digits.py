@@ -88,6 +88,10 @@ class Digits:
         self.builder = MovingDigits(train, 0, frames, size)
         self.held_out = MovingDigits(held_out, 1, frames, size)
 
+    def hold_out_training(self) -> None:
+        """Evaluate clips of the training from now on, as many as were held out (a run broken on purpose)."""
+        self.held_out = self.builder
+
     def eval_batches(self, batch_size: int) -> Iterator[Batch]:
         """This rank's share of the evaluation, each clip once; the last batch may be short."""
         mine = range(self.place.rank, EVAL_CLIPS, self.place.world_size)

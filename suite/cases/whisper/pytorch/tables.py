@@ -153,7 +153,12 @@ class Recordings:
             )
         self._rows, self.size = rows, epoch_samples or len(rows)
         self.held_out = HeldOutRows(held_out, transcripts)
+        self._transcripts = transcripts
         self.prompt, self.words = transcripts.prompt, transcripts.words
+
+    def hold_out_training(self, seed: int) -> None:
+        """Ask for the rows of the training from now on (a run broken on purpose); no `seed` draws them."""
+        self.held_out = HeldOutRows(self._rows, self._transcripts)
 
     def take(self, seed: int, epoch: int, indices: Sequence[int]) -> tuple[Tensor, list[list[int]]]:
         """(spectrograms, labels) of some rows, the same in every epoch."""

@@ -19,6 +19,7 @@ from wer import word_errors
 
 from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import Task, run
+from suite.drivers.pytorch.compiling import compile_options
 
 FORMULA = "counted"
 """Shape.training_flops: what the gradient of the adapters needs; all frames, real labels, pairs that see each other."""
@@ -53,7 +54,7 @@ class AdaptWhisper(Task):
         if self.params["base_weights"] == "int8":
             quantise(model)
         if self.params["compile_layers"] and self.device.can("compile"):
-            model.compile_layers()
+            model.compile_layers(**compile_options(self.params))
         return model
 
     def prepare_data(self):
@@ -68,6 +69,11 @@ class AdaptWhisper(Task):
                 for key, limit in (("train_data", params["train_files"]), ("eval_data", 0))
             )
             self.source = tables.Recordings(train, held_out, transcripts, params["epoch_samples"])
+        self.mine = evaluation_share(len(self.source.held_out), self.place)
+
+    def evaluate_on_training_data(self):
+        """For the sabotage: utterances or recordings of the training."""
+        self.source.hold_out_training(self.run.seed)
         self.mine = evaluation_share(len(self.source.held_out), self.place)
 
     def train_batches(self, epoch, skip=0):

@@ -1,0 +1,237 @@
+"""How far a replaced part leads gradients away: held beside full precision, and beside what the standard part does.
+
+`python -m suite.drivers.pytorch.gradients` reads its request on stdin and answers on stdout, both as JSON;
+`fixtures.gradients` asks and judges.
+"""
+
+import importlib.util
+import json
+import math
+import os
+import sys
+import traceback
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from suite.drivers.events import RunProblem
+from suite.drivers.pytorch import optimizer
+from suite.drivers.pytorch.device import Device, EnvironmentProblem
+from suite.drivers.pytorch.precision import Precision
+from suite.drivers.pytorch.seed import seed_everything
+from suite.drivers.pytorch.slots import fill_slots
+from suite.drivers.pytorch.task import Task
+from suite.drivers.pytorch.tensors import map_tensors
+
+SMALL = 64
+"""Tensors of fewer values are looked at together: the rounding of a few values is no statistic."""
+FP16_SCALE = 1024.0
+"""Losses are multiplied by it in fp16, as a loss scaler would, or small gradients round to 0."""
+
+
+class Sums:
+    """Of one tensor over all batches: squares of the truth, of both errors, and products with the truth."""
+
+    def __init__(self):
+        self.truth = self.standard = self.replaced = self.standard_along = self.replaced_along = 0.0
+
+    def add(self, truth, standard, replaced):
+        """Three tensors of one shape; computed in float64."""
+        truth, standard, replaced = (tensor.detach().double() for tensor in (truth, standard, replaced))
+        self.truth += float((truth * truth).sum())
+        self.standard += float(((standard - truth) ** 2).sum())
+        self.replaced += float(((replaced - truth) ** 2).sum())
+        self.standard_along += float((standard * truth).sum())
+        self.replaced_along += float((replaced * truth).sum())
+
+    def told(self):
+        """The sums, by name; what is not finite as text, which JSON can hold."""
+        return {name: value if math.isfinite(value) else str(value) for name, value in vars(self).items()}
+
+
+class Double(TorchDispatchMode):
+    """What a model makes in float32 whatever its input, it makes in float64."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        kwargs = dict(kwargs or {})
+        if kwargs.get("dtype") is torch.float32:
+            kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
+
+
+class Bench:
+    """The planned case twice: with the standard parts, and with those that the vendor fills."""
+
+    def __init__(self, request):
+        params = request["params"]
+        self.device = Device.open(request["device"], 0, capabilities=request["capabilities"])
+        self.low = Precision(params["precision"], self.device)
+        self.seed = request["seed"]
+        run = SimpleNamespace(
+            params=params, seed=self.seed, mode=request["mode"], preset=request["preset"], resume=None,
+            data_dir=request["data_dir"], case_dir=request["case_dir"],
+        )  # fmt: skip
+        task_class = _task_class(Path(request["case_dir"]))
+        standard = {"optimizer": optimizer.make_optimizer, **task_class.default_slots()}
+        filled = fill_slots(standard, request["extern_dir"], request["slots"])
+        if missing := sorted(set(request["slots"]) - set(filled.replaced())):
+            raise RunProblem(f"extern/ did not fill {', '.join(missing)} on this device; run it where it does")
+        seed_everything(self.seed, self.device)
+        self.task = task_class(run, self.device, standard, 0, 1)
+        self.exact = self.task.build().to(self.device.torch_device).double().train()
+        seed_everything(self.seed, self.device)
+        # The last one built: a task may keep its model, and train it a little while it prepares its data.
+        self.model = self.task.build().to(self.device.torch_device).train()
+        self.other_task = task_class(run, self.device, filled, 0, 1)
+        self.other = self.other_task.build().to(self.device.torch_device).train()
+        groups = self.task.parameter_groups(self.model) or optimizer.decayed_groups(self.model, params["weight_decay"])
+        self.optimizer = optimizer.make_optimizer(params, groups, False)
+        self.scale = FP16_SCALE if params["precision"] == "fp16" else 1.0
+
+    def batches(self):
+        """Micro-batches on the device, of the case's data in mode converge, else random; epoch after epoch."""
+        if self.task.run.mode == "converge":
+            self.task.prepare_data()
+            epoch = 1
+            while True:
+                batch = None
+                for batch in map(self.device.to, self.task.train_batches(epoch)):
+                    yield batch
+                if batch is None:
+                    raise RunProblem(f"epoch {epoch} of the training data has no batch: lower train_batch_size")
+                epoch += 1
+        yield from map(self.device.to, self.task.synthetic_batches())
+
+    def look(self, task, model, batch):
+        """({name: loss}, {name: gradient}, {name: buffer}) of `model`, in float64 where it is the exact one.
+
+        The loss also as in an evaluation, where a part may take another way: normalise by running statistics, say.
+        """
+        seed_everything(self.seed, self.device)
+        model.zero_grad(set_to_none=True)
+        exact = model is self.exact
+        scale = 1.0 if exact else self.scale
+        batch = _doubled(batch) if exact else batch
+        with Double() if exact else self.low.autocast():
+            loss = task.loss(model, batch)
+        (loss * scale).backward()
+        with torch.no_grad(), Double() if exact else self.low.autocast():
+            evaluated = task.loss(_evaluating(model), batch)
+        model.train()
+        gradients = {
+            name: parameter.grad.detach() / scale
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None
+        }
+        losses = {"loss": loss.detach(), "loss in evaluation": evaluated}
+        return losses, gradients, _buffers(model)
+
+    def compare(self, points, between):
+        """Sums of each tensor over `points` batches, `between` steps of the standard training apart."""
+        sums, stream = {}, self.batches()
+        for _ in range(points):
+            self._point(next(stream), sums)
+            for _ in range(between):
+                self._step(next(stream))
+        return sums
+
+    def _point(self, batch, sums):
+        state = {name: value.clone() for name, value in self.model.state_dict().items()}
+        before, found = _buffers(self.model), []
+        for task, model in ((self.task, self.exact), (self.task, self.model), (self.other_task, self.other)):
+            model.load_state_dict(state)
+            found.append(self.look(task, model, batch))
+        self.model.load_state_dict(state)
+        (losses, truth, kept), (_, standard, _), (_, replaced, _) = found
+        for names, kind in ((truth, 1), (kept, 2)):
+            _same_names([set(each[kind]) for each in found])
+            for name in names:
+                if kind == 2 and all(torch.equal(each[2][name].double(), before[name].double()) for each in found):
+                    continue  # a constant: masks hold infinities, and no pass computed it
+                key = name if names[name].numel() >= SMALL else "small tensors"
+                if kind == 2:
+                    key = f"buffer: {key}"
+                sums.setdefault(key, Sums()).add(*(each[kind][name] for each in found))
+        for name in losses:
+            sums.setdefault(name, Sums()).add(*(each[0][name] for each in found))
+        if not (standard and replaced and torch.isfinite(losses["loss"])):
+            raise RunProblem("a batch has no gradient, or no finite loss: lower lr or take another preset")
+
+    def _step(self, batch):
+        with self.low.autocast():
+            loss = self.task.loss(self.model, batch)
+        (loss * self.scale).backward()
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.grad /= self.scale
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+
+
+def _doubled(batch):
+    """The batch, its float32 in float64."""
+    return map_tensors(lambda tensor: tensor.double() if tensor.dtype == torch.float32 else tensor, batch)
+
+
+def _evaluating(model):
+    """Its leaves as in an evaluation; not the whole, which may then answer by detections where a loss is asked for."""
+    for module in model.modules():
+        if not any(True for _ in module.children()):
+            module.eval()
+    return model
+
+
+def _buffers(model):
+    """{name: copy} of its buffers of real numbers."""
+    return {name: buffer.detach().clone() for name, buffer in model.named_buffers() if buffer.is_floating_point()}
+
+
+def _same_names(sets):
+    if sets[0] != sets[1] or sets[0] != sets[2]:
+        odd = sorted(sets[0] ^ sets[2] or sets[0] ^ sets[1])[:3]
+        raise RunProblem(f"gradients of {', '.join(odd)} are there on one side alone: fill the slot for all of them")
+
+
+def _task_class(case):
+    """The case's own task, with its siblings importable."""
+    sys.path.insert(0, str(case))
+    spec = importlib.util.spec_from_file_location("train", case / "train.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return next(value for value in vars(module).values() if isinstance(value, type) and Task in value.__bases__)
+
+
+def _told(problem, extern_dir):
+    """What went wrong, in a sentence; where it did, if that is in extern/."""
+    said = (str(problem).splitlines() or [""])[0]
+    if isinstance(problem, EnvironmentProblem | RunProblem):
+        return said
+    said = f"{type(problem).__name__}: {said}"
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).is_relative_to(extern_dir)]
+    if own:
+        return f"{own[-1].filename}:{own[-1].lineno}: {said}; mend it there"
+    return f"{said} ({frames[-1].filename}:{frames[-1].lineno}); take another preset or --set, or look at extern/"
+
+
+def main():
+    """Answer the request on stdin. What else is written to stdout, by vendors' libraries too, goes to stderr."""
+    request = json.load(sys.stdin)
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as answer:
+        os.dup2(2, 1)
+        try:
+            bench = Bench(request)
+            sums = bench.compare(request["points"], request["between"])
+        except (Exception, SystemExit) as problem:  # a vendor's code may raise anything
+            json.dump({"problem": _told(problem, request["extern_dir"])}, answer)
+            return 1
+        told = {name: each.told() for name, each in sums.items()}
+        versions = {"torch": str(torch.__version__)}
+        json.dump({"sums": told, "versions": versions}, answer)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,34 @@
+"""NVIDIA's part of MobileNetV2: its convolutions and batch norms by kernels of their own (docs/speed.md)."""
+
+from importlib.util import find_spec
+
+import torch
+
+from suite.drivers.events import RunProblem
+
+
+def fill(slots):
+    """Replace the unit of convolution, normalisation and activation; what the kernels do not take stays standard.
+
+    Where neither the kernels' language nor a CUDA device is, nothing is replaced. Raises RunProblem for a device whose
+    environment cannot run the kernels.
+    """
+    if lacking := _lacking():
+        if torch.cuda.is_available():
+            raise RunProblem(
+                f"nvidia/mobilenetv2/pytorch/extern: its kernels need {lacking}: "
+                "take an image with PyTorch 2.6 or later for CUDA and the triton that comes with it"
+            )
+        return
+    from extern.conv_norm import with_kernels
+
+    slots["conv_norm"] = with_kernels(slots["conv_norm"])
+
+
+def _lacking():
+    """What the kernels need and this environment has not; empty: nothing."""
+    if find_spec("triton") is None:
+        return "triton, which is not installed here"
+    if not hasattr(torch.library, "triton_op"):
+        return f"torch.library.triton_op, which PyTorch {torch.__version__} has not"
+    return ""
