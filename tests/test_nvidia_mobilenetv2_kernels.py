@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 import torch
 
-from suite.drivers.events import RunProblem
 from suite.drivers.slots import Slots, fill_slots
 from tests.operator_errors import DTYPES, OPERATORS, UNITS
 
@@ -85,7 +84,7 @@ def test_without_triton_and_without_a_gpu_the_unit_stays_standard(
 
 def test_a_gpu_without_triton_is_one_sentence(without_triton: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    with pytest.raises(RunProblem, match="need triton, which is not installed here: take an image") as told:
+    with pytest.raises(RuntimeError, match="need triton, which is not installed here: take an image") as told:
         filled()
     assert "\n" not in str(told.value)
 

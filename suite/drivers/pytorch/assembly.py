@@ -33,7 +33,7 @@ class Assembly:
 
 def assemble(run, task, device, precision, group, use_fused, layout, averaged=True):
     """Build everything under the run's seed, then give each rank with data of its own random state of its own."""
-    params = run.params
+    params, options = run.params, compile_options(run.params)
     seed_everything(run.seed, device)
     model = task.build()
     model.train()
@@ -42,7 +42,7 @@ def assemble(run, task, device, precision, group, use_fused, layout, averaged=Tr
     else:
         model = model.to(device.torch_device)
         compiles = params["compile"] and device.can("compile")
-        forward = torch.compile(model, **compile_options(params)) if compiles else model
+        forward = torch.compile(model, **options) if compiles else model
         trained = group.wrap(forward, averaged=averaged)
     groups = task.parameter_groups(model) or decayed_groups(model, params["weight_decay"])
     stepper = Stepper(

@@ -11,9 +11,11 @@ def compile_options(params):
     """
     if not params.get("compile_graphs", False):
         return {}
+    if not (params["compile"] or params.get("compile_layers", False)):
+        raise RunProblem("compile_graphs replays what is compiled, and nothing is: set compile = true or leave it out")
     if params["gradient_accumulation_steps"] != 1:
         raise RunProblem(
-            f"compile_graphs keeps no gradients from one micro-batch to the next, and gradient_accumulation_steps is"
-            f" {params['gradient_accumulation_steps']}: set one of them to false or 1"
+            "compile_graphs keeps no gradients from one micro-batch to the next, and gradient_accumulation_steps is"
+            f" {params['gradient_accumulation_steps']}: set it to 1, or compile_graphs = false"
         )
     return {"mode": "reduce-overhead"}

@@ -4,18 +4,16 @@ from importlib.util import find_spec
 
 import torch
 
-from suite.drivers.events import RunProblem
-
 
 def fill(slots):
     """Replace the unit of convolution, normalisation and activation; what the kernels do not take stays standard.
 
-    Where neither the kernels' language nor a CUDA device is, nothing is replaced. Raises RunProblem for a device whose
+    Where neither the kernels' language nor a CUDA device is, nothing is replaced. Raises RuntimeError for a device whose
     environment cannot run the kernels.
     """
     if lacking := _lacking():
         if torch.cuda.is_available():
-            raise RunProblem(
+            raise RuntimeError(
                 f"nvidia/mobilenetv2/pytorch/extern: its kernels need {lacking}: "
                 "take an image with PyTorch 2.6 or later for CUDA and the triton that comes with it"
             )
