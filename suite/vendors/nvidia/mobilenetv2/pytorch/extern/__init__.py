@@ -8,8 +8,8 @@ import torch
 def fill(slots):
     """Replace the unit of convolution, normalisation and activation; what the kernels do not take stays standard.
 
-    Where neither the kernels' language nor a CUDA device is, nothing is replaced. Raises RuntimeError for a device whose
-    environment cannot run the kernels.
+    Where neither the kernels' language nor a CUDA device is, nothing is replaced. Raises RuntimeError for a device
+    whose environment cannot run the kernels.
     """
     if lacking := _lacking():
         if torch.cuda.is_available():
