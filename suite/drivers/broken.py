@@ -5,6 +5,7 @@ A driver adds those that touch its own model, optimizer and step.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -24,6 +25,15 @@ class GradientsNotAveraged(Sound):
     """The ranks exchange no gradients."""
 
     averages = False
+
+
+class AccumulationAsSteps(Sound):
+    """Each micro-batch counts as a step, where a loop's stepper is called for each step."""
+
+    def loop(self, loop: Any) -> None:
+        together, loop.accumulation = loop.accumulation, 1
+        step, calls = loop.parts.stepper.step, iter(range(1, sys.maxsize))
+        loop.parts.stepper.step = lambda number: None if next(calls) % together else step(number)
 
 
 class EvalOnTrainData(Sound):

@@ -1,10 +1,9 @@
 """Runs broken on purpose that touch Paddle's own parts; the others are those of any framework."""
 
 import dataclasses
-import sys
 
 from suite.drivers import broken
-from suite.drivers.broken import HIDDEN_STEPS
+from suite.drivers.broken import HIDDEN_STEPS, AccumulationAsSteps
 from suite.drivers.paddle import batches
 from suite.drivers.paddle.feed import Feed
 from suite.drivers.sabotage import known_to
@@ -39,15 +38,6 @@ class EvalInTrainMode(Sound):
 
     def parts(self, parts, precision, place):
         parts.model.eval = parts.model.train
-
-
-class AccumulationAsSteps(Sound):
-    """Each micro-batch counts as a step."""
-
-    def loop(self, loop):
-        together, loop.accumulation = loop.accumulation, 1
-        step, calls = loop.parts.stepper.step, iter(range(1, sys.maxsize))
-        loop.parts.stepper.step = lambda number: None if next(calls) % together else step(number)
 
 
 class WarmupInInit(Sound):

@@ -1,11 +1,9 @@
 """Runs broken on purpose that touch torch's own parts; the others are those of any framework."""
 
-import sys
-
 import torch
 
 from suite.drivers import broken
-from suite.drivers.broken import HIDDEN_STEPS
+from suite.drivers.broken import HIDDEN_STEPS, AccumulationAsSteps
 from suite.drivers.pytorch import batches
 from suite.drivers.sabotage import known_to
 from suite.drivers.sabotage_time import SlowRank, ThermalSlowdown
@@ -39,15 +37,6 @@ class EvalInTrainMode(Sound):
 
     def parts(self, parts, precision, place):
         parts.forward.eval = parts.forward.train
-
-
-class AccumulationAsSteps(Sound):
-    """Each micro-batch counts as a step."""
-
-    def loop(self, loop):
-        together, loop.accumulation = loop.accumulation, 1
-        step, calls = loop.parts.stepper.step, iter(range(1, sys.maxsize))
-        loop.parts.stepper.step = lambda number: None if next(calls) % together else step(number)
 
 
 class WarmupInInit(Sound):
