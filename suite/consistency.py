@@ -23,11 +23,11 @@ from suite.events import BadEvents, Event, shown
 from suite.plan import Plan, Quality
 from suite.rank_stream import CLOCK_SLACK_S, RankStream
 
-WITNESS_SLACK_S = 2.0
 WITNESS_SLACK = 0.02
-"""The events may claim this much more time than the witness saw: it notices a header a little after it is written."""
-WITNESS_EXIT_S = 5.0
-"""And, beside this time for leaving, no less than half of it."""
+WITNESS_SLACK_S = 2.0
+"""The events may claim this much more time than can have passed: clocks of hosts run apart."""
+WITNESS_LATE_S = 5.0
+"""And this much less than must have passed: a run_stop from another host may be under way."""
 
 
 def expected_streams(plan: Plan, header: Event) -> int:
@@ -186,16 +186,18 @@ def meets(quality: Quality, value: float | str) -> bool:
     return value >= quality.target if quality.better == "higher" else value <= quality.target
 
 
-def check_witness(claimed_s: float, witness_s: float | None) -> None:
-    """Rank 0's own clock against the harness's. Raises BadEvents; without a witness nothing can be said."""
+def check_witness(claimed_s: float, witness_s: tuple[float, float] | None) -> None:
+    """Rank 0's own clock against the least and the most of the harness's.
+
+    Raises BadEvents; without a witness nothing can be said.
+    """
     if witness_s is None:
         return
-    if claimed_s > witness_s * (1 + WITNESS_SLACK) + WITNESS_SLACK_S:
-        raise BadEvents(f"events/rank0.jsonl: claims {claimed_s:.6g} s, the harness saw only {witness_s:.6g} s pass")
-    if witness_s > 2 * claimed_s + WITNESS_EXIT_S:
-        raise BadEvents(
-            f"events/rank0.jsonl: claims {claimed_s:.6g} s of the {witness_s:.6g} s that the harness saw pass"
-        )
+    least, most = witness_s
+    if claimed_s > most * (1 + WITNESS_SLACK) + WITNESS_SLACK_S:
+        raise BadEvents(f"events/rank0.jsonl: claims {claimed_s:.6g} s, the harness saw only {most:.6g} s pass")
+    if least > claimed_s * (1 + WITNESS_SLACK) + WITNESS_LATE_S:
+        raise BadEvents(f"events/rank0.jsonl: claims {claimed_s:.6g} s of the {least:.6g} s that the harness saw pass")
 
 
 def check_seals(run_dir: Path, seals: Mapping[str, str]) -> None:

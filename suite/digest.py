@@ -15,7 +15,7 @@ from suite.syntax_text import syntax_text
 
 _WORDS_ONLY = frozenset(
     {"title", "check", "limit", "deadlines", "estimate_s", "mutable", "source", "licence", "prepare"}
-    | {"table", "requality_within", "reference_points", "counted"}
+    | {"table", "requality_within", "reference_points", "counted", "asked"}
 )
 """Keys of a case's TOML that judge, budget or explain: none of them changes what is trained or how it is timed."""
 

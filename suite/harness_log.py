@@ -22,7 +22,8 @@ class HarnessLog:
 
     ended: Outcome | None = None
     phases: dict[str, float] = field(default_factory=dict)
-    witness_s: float | None = None
+    witness_s: tuple[float, float] | None = None
+    """The least and the most that passed between rank 0's header and its run_stop, on the harness's clock."""
     seals: dict[str, str] = field(default_factory=dict)
     """sha256 of each stream by its file's name, taken by the harness when the run had ended."""
     settled: Outcome | None = None
@@ -44,7 +45,7 @@ def read_harness(folder: Path) -> HarnessLog:
             phase = str(line["name"])
             log.phases[phase] = log.phases.get(phase, 0.0) + seconds
         elif name == "witness":
-            log.witness_s = finite(line.get("wall_s"))
+            log.witness_s = _span(line)
             events = line.get("events")
             log.seals = {str(name): str(seal) for name, seal in events.items()} if isinstance(events, dict) else {}
         elif name == "ended":
@@ -88,6 +89,14 @@ def _outcome(line: Json) -> Outcome:
         return Outcome.model_validate(keys)
     except ValueError:
         return Outcome(status="error", category="harness", reason="harness.jsonl: an outcome outside the taxonomy")
+
+
+def _span(line: Json) -> tuple[float, float] | None:
+    """`span_s` of a witness line; without one, `wall_s` is the most."""
+    told = line.get("span_s")
+    ends = told if isinstance(told, list) and len(told) == 2 else [0.0, line.get("wall_s")]
+    least, most = map(finite, ends)
+    return None if least is None or most is None else (least, most)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Json | None]]:

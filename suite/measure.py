@@ -116,7 +116,7 @@ def _numbers(
     try:
         metrics, missing, facts = run_metrics(plan, run_dir, first, totals, ledger, curve)
         results = first.all("eval_result")
-        add_requality(plan, run_dir, curve, metrics, missing, results[-1].table("counted") if results else {})
+        add_requality(plan, run_dir, curve, metrics, missing, results[-1] if results else None)
     except BadEvents as bad:
         return {**fields, "problem": Outcome(status="failed", category="invalid_measurement", reason=str(bad))}
     if metrics.get("mfu", 0.0) > 1.0:

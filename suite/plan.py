@@ -86,6 +86,8 @@ class Quality(Record):
     """How far an evaluation of the same model may be from it; None: 1 % of the target."""
     counted: float | None = None
     """How many things a whole evaluation counts; None: not known."""
+    asked: str | None = None
+    """The digest of all that it asks; None: not known."""
 
 
 class Deadlines(Record):

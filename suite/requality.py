@@ -9,7 +9,7 @@ from pathlib import Path
 from suite.artifacts import file_digest
 from suite.consistency import check_seals
 from suite.curve import points
-from suite.events import BadEvents, finite, is_plain_file
+from suite.events import BadEvents, Event, finite, is_plain_file
 from suite.harness_log import bad_exit, read_harness, read_object
 from suite.measurement import Missing, Point
 from suite.plan import Check, Plan, Quality
@@ -54,22 +54,22 @@ def add_requality(
     curve: Sequence[Point],
     numbers: MutableMapping[str, float],
     missing: MutableMapping[str, Missing],
-    counted: Mapping[str, object],
+    last: Event | None,
 ) -> None:
     """The value found for this run, and how far it is from what the run said; else the reason.
 
-    `counted`: what the run's last evaluation counted. Raises BadEvents where that is not what a whole one counts.
+    `last`: the run's last eval_result. Raises BadEvents where it did not ask what a whole evaluation asks.
     """
     if not any(check.name == VALUE for check in plan.checks):
         return
     try:
-        value, whole = _found(plan, run_dir, curve)
+        value, again = _found(plan, run_dir, curve)
     except BadEvents as problem:
         missing[VALUE] = missing[GAP] = Missing(category="not_measured", reason=str(problem))
         return
-    said, part = curve[-1].value, finite(counted.get(plan.quality.metric))
-    if part is not None and whole is not None and part != whole:
-        raise BadEvents(f"the run's last evaluation counted {part:g}, the whole evaluation set is {whole:g}")
+    if last is not None:
+        same_set(plan.quality.metric, last, again)
+    said = curve[-1].value
     numbers[VALUE] = value
     if isinstance(said, str):
         missing[GAP] = Missing(category="not_measured", reason=f"the run's own last evaluation is {said}")
@@ -77,8 +77,17 @@ def add_requality(
         numbers[GAP] = abs(value - said)
 
 
-def _found(plan: Plan, run_dir: Path, curve: Sequence[Point]) -> tuple[float, float | None]:
-    """(the value, what it counts, if told). Raises BadEvents with the reason why there is none."""
+def same_set(metric: str, last: Event, again: Event) -> None:
+    """The run's evaluation was of as many things as the one made again, and of the same. Raises BadEvents."""
+    part, whole = (finite(mark.table("counted").get(metric)) for mark in (last, again))
+    if part is not None and whole is not None and part != whole:
+        raise BadEvents(f"the run's last evaluation counted {part:g}, the whole evaluation set is {whole:g}")
+    if last.has("asked") and again.has("asked") and last.text("asked") != again.text("asked"):
+        raise BadEvents("the run's last evaluation asked other questions than the evaluation made again")
+
+
+def _found(plan: Plan, run_dir: Path, curve: Sequence[Point]) -> tuple[float, Event]:
+    """(the value, its eval_result). Raises BadEvents with the reason why there is none."""
     folder = next((path for path in newest_attempts(run_dir.parent / FOLDER) if _evaluates(path, run_dir)), None)
     if folder is None:
         raise BadEvents(f"nobody has evaluated the final checkpoint of {run_dir.name} again")
@@ -103,7 +112,7 @@ def _found(plan: Plan, run_dir: Path, curve: Sequence[Point]) -> tuple[float, fl
     value = again[-1].value
     if isinstance(value, str) or not math.isfinite(value):
         raise BadEvents(f"the final checkpoint of {run_dir.name} evaluates to {value}")
-    return value, finite(stream.all("eval_result")[-1].table("counted").get(plan.quality.metric))
+    return value, stream.all("eval_result")[-1]
 
 
 def _evaluates(folder: Path, run_dir: Path) -> bool:

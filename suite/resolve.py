@@ -300,8 +300,9 @@ def _quality(case: CaseFolder, layers: Layers, preset: str) -> Quality:
         requality_within=quality.requality_within,
         target=layers.target.value,
         source=layers.target.source,
-        # Of a case that a user has changed, nobody knows how much a whole evaluation counts.
+        # Of a case that a user has changed, nobody knows what a whole evaluation asks, and how much it counts.
         counted=None if layers.changed else layers.target.counted,
+        asked=None if layers.changed else layers.target.asked,
     )
 
 

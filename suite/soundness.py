@@ -185,6 +185,7 @@ def check_evaluations(plan: Plan, stream: RankStream) -> None:
     begun: Event | None = None
     met: Event | None = None
     counted: object = plan.quality.counted
+    asked = plan.quality.asked
     for mark in stream.marks:
         if mark.name == "eval_start":
             begun = mark
@@ -195,6 +196,7 @@ def check_evaluations(plan: Plan, stream: RankStream) -> None:
         begun = None
         _check_mode(mark)
         counted = _same_count(plan, mark, counted)
+        asked = _same_questions(plan, mark, asked)
         value = finite(mark.table("metrics").get(plan.quality.metric))
         # Only a driver that tells how it evaluated is known to stop there.
         if value is not None and mark.has("training") and meets(plan.quality, value):
@@ -217,6 +219,19 @@ def _same_count(plan: Plan, mark: Event, counted: object) -> object:
     if counted is not None and found != counted:
         source = "the case's target" if plan.quality.counted is not None else "the evaluation before it"
         raise mark.bad(f"{plan.quality.metric} is of {found:g}, where {source} counts {counted:g}")
+    return found
+
+
+def _same_questions(plan: Plan, mark: Event, asked: str | None) -> str | None:
+    """The digest of what this evaluation asked, if it is the target's, else that of the evaluations before it."""
+    if not mark.has("asked"):
+        if plan.quality.asked is not None and mark.has("training"):
+            raise mark.bad("nothing tells what was asked, where the case's target does: Task.evaluate calls self.asks")
+        return asked
+    found = mark.text("asked")
+    if asked is not None and found != asked:
+        source = "the case's target" if plan.quality.asked is not None else "the evaluation before it"
+        raise mark.bad(f"other questions were asked (asked is {shown(found)}) than {source} asks ({asked})")
     return found
 
 

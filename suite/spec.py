@@ -31,6 +31,8 @@ class Target(Record):
     """Who set it, for a person."""
     counted: Annotated[float, Field(gt=0)] | None = None
     """How many things a whole evaluation counts: what the value is a share of."""
+    asked: Annotated[str, Field(pattern="^[0-9a-f]{16}$")] | None = None
+    """The digest of all that it asks, as the driver tells it."""
 
 
 class Limit(Record):

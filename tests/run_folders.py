@@ -347,7 +347,7 @@ def _write_harness(
         {"event": "started", "node": 0, "host": "host", "pid": 99},
         {"event": "phase", "name": "launch", "seconds": 2.0},
         *({"event": "header_seen", "rank": rank, "since_launch_s": 2.0} for rank in range(world)),
-        {"event": "witness", "wall_s": wall},
+        {"event": "witness", "wall_s": wall + 0.4, "span_s": [wall - 0.3, wall]},
         {"event": "node_exit", "node": 0, "returncode": 0, "killed": [], "leftover": []},
         {"event": "phase", "name": "teardown", "seconds": 0.4},
     ]

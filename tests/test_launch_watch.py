@@ -78,6 +78,34 @@ def test_every_rank_left_with_success(tmp_path: Path) -> None:
     assert run.watch.witness_s() == 2.0
 
 
+def test_what_passed_lies_between_two_looks(tmp_path: Path) -> None:
+    """A harness that a busy host kept from looking accuses nobody of the time that it did not look."""
+    run = Run(tmp_path)
+    assert run.after(1) is None
+    assert run.after(1) is None
+    run.start()
+    assert run.after(0.5) is None  # came to be within this half second
+    run.step()
+    assert run.after(20) is None
+    run.step(2)
+    run.stop(0)
+    assert run.after(7) is None
+    run.stop(1)
+    run.leave(0)
+    run.leave(1)
+    assert run.over(30).outcome.status == "passed"
+    assert run.watch.span_s() == (20.0, 27.5)
+    assert run.watch.witness_s() == 57.0
+
+
+def test_what_one_look_shows_may_have_taken_no_time(tmp_path: Path) -> None:
+    run = Run(tmp_path)
+    run.start()
+    run.stop(0)
+    run.after(6)
+    assert run.watch.span_s() == (0.0, 6.0)
+
+
 def test_status_zero_without_run_stop_is_a_crash(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.start()

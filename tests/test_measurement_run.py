@@ -83,7 +83,7 @@ def test_one_slow_step_in_ten_is_work_over_time_not_a_mean_of_rates(tmp_path: Pa
     harness = read_lines(folder / "harness.jsonl")
     for line in harness:
         if line["event"] == "witness":
-            line["wall_s"] += 12
+            line["span_s"] = [end + 12 for end in line["span_s"]]
     write_lines(folder / "harness.jsonl", harness)
     run = measure(plan, folder)
     assert run.problem is None
@@ -379,16 +379,25 @@ def test_straggler_is_shown_by_its_own_steps(tmp_path: Path) -> None:
     assert run.metrics["throughput_train"] == pytest.approx(16 / 0.12, rel=1e-3)
 
 
-def test_witness_that_saw_far_more_time_than_the_events_tell(tmp_path: Path) -> None:
-    plan = tiny_plan()
-    folder = write_run(tmp_path / "r1", plan)
+def saw_pass(folder: Path, **ends: float) -> None:
+    """The harness's witness tells another least or most."""
     lines = read_lines(folder / "harness.jsonl")
     for line in lines:
         if line["event"] == "witness":
-            line["wall_s"] *= 3
+            least, most = line["span_s"]
+            line["span_s"] = [ends.get("least", least), ends.get("most", most)]
     write_lines(folder / "harness.jsonl", lines)
+
+
+def test_witness_that_saw_far_more_time_than_the_events_tell(tmp_path: Path) -> None:
+    plan = tiny_plan()
+    folder = write_run(tmp_path / "r1", plan)
+    assert measure(plan, folder).problem is None
+    saw_pass(folder, most=1000.0)
+    assert measure(plan, folder).problem is None, "nobody looked for long: that says nothing"
+    saw_pass(folder, least=40.0)
     problem = measure(plan, folder).problem
-    assert problem is not None and "that the harness saw pass" in problem.reason
+    assert problem is not None and "of the 40 s that the harness saw pass" in problem.reason
 
 
 def test_one_stream_may_drive_several_devices(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from reports.gate import NOTHING_JUDGED, PASS, gate
 from reports.json_report import read_session
 from suite.artifacts import event_seals
 from suite.drivers.events import RunProblem, RunSpec
+from suite.events import BadEvents, Event
+from suite.requality import same_set
 from suite.verdict import judge_folder
+from tests.case_glm import CASE_DIR as GLM_CASE
 from tests.driver_toy import RUN
 from tests.line_toy import ID, line_checkout
 from tests.reports2_toy import result_with, session_with
@@ -31,9 +35,11 @@ from suite.drivers.pytorch.evaluation import Evaluated
 
 
 def setup(device, run):
-    loop.evaluate = lambda *_: Evaluated({metrics}, {counted}, 0)
+    loop.evaluate = lambda *_: Evaluated({metrics}, {counted}, 0, {asked!r})
 """
 """Vendor code that has the driver write down a quality that no model has."""
+ASKED = tomllib.loads((GLM_CASE / "case.toml").read_text(encoding="utf-8"))["preset"]["mini"]["target"]["asked"]
+"""Whoever forges can read the case."""
 
 
 class Line:
@@ -66,6 +72,11 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     code, out = line.command("fixtures.requality", "s")
     assert (code, out.splitlines()[-1]) == (0, f"{ID}/r1: evaluated again"), out
     yield line
+
+
+def event(**data: Any) -> Event:
+    """An eval_result."""
+    return Event(Path("rank0.jsonl"), 9, "eval_result", 1.0, data)
 
 
 def checks(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -139,6 +150,21 @@ def test_a_forged_quality_is_void_though_every_seal_is_whole(honest: Line, tmp_p
     assert judge_folder(copy).outcome.status == "passed", "nobody has looked"
 
 
+def test_an_evaluation_of_other_things_than_the_one_made_again_is_told(tmp_path: Path) -> None:
+    again = event(step=3, counted={"mse": 9.0}, asked="00000000000000aa")
+    for last, sentence in (
+        (event(step=3, counted={"mse": 9.0}, asked="00000000000000aa"), None),
+        (event(step=3, counted={"mse": 9.0}), None),
+        (event(step=3, asked="00000000000000ab"), "asked other questions than the evaluation made again"),
+        (event(step=3, counted={"mse": 8.0}, asked="00000000000000ab"), "counted 8, the whole evaluation set is 9"),
+    ):
+        if sentence is None:
+            same_set("mse", last, again)
+        else:
+            with pytest.raises(BadEvents, match=sentence):
+                same_set("mse", last, again)
+
+
 @pytest.mark.slow
 def test_vendor_code_that_forges_the_quality_of_glm_is_found(tmp_path: Path) -> None:
     """A real training, too short to have learnt anything, whose vendor's code claims that it has."""
@@ -147,7 +173,7 @@ def test_vendor_code_that_forges_the_quality_of_glm_is_found(tmp_path: Path) -> 
     shutil.copytree(checkout.root / "suite/vendors/cpu", vendor)
     (vendor / "runtime/pytorch").mkdir(parents=True)
     (vendor / "runtime/pytorch/runtime.py").write_text(
-        FORGERY.format(metrics={"accuracy": 0.9}, counted={"accuracy": 300.0})
+        FORGERY.format(metrics={"accuracy": 0.9}, counted={"accuracy": 300.0}, asked=ASKED)
     )
     short = ["--set", "max_samples=640", "--set", "threads=1", "--vendor-path", str(vendor)]
     code, out = checkout.run("-k", "glm and 1x1", "--session", "s", *short)

@@ -224,7 +224,7 @@ def test_quality_is_the_quotient_of_sums_over_uneven_shards() -> None:
     def work(group: control.Control) -> Any:
         return evaluate(SimpleNamespace(evaluate=lambda model: shares[group.rank]), None, group)
 
-    assert together(2, work) == 2 * [({"top1": 0.6}, {"top1": 5.0}, 0)]
+    assert together(2, work) == 2 * [({"top1": 0.6}, {"top1": 5.0}, 0, None)]
     quality = {"metric": "top1", "better": "higher", "target": 0.6}
     assert meets({"top1": 0.6}, quality) and not meets({"top1": float("nan")}, quality)
     with pytest.raises(RunProblem, match="gives no 'top1'"):

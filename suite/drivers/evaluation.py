@@ -17,10 +17,12 @@ class Evaluated(NamedTuple):
     """Name -> what the value is a share of, or how many records it was combined from."""
     training: int
     """Modules that were in training mode at its end: none, in a sound evaluation."""
+    asked: str | None = None
+    """A digest of all questions, where the case notes them."""
 
     def told(self) -> dict[str, Any]:
         """Keys of `eval_result`."""
-        return self._asdict()
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 def summed(everyone: Sequence[Mapping[str, Sequence[float]]]) -> tuple[dict[str, float], dict[str, float]]:

@@ -58,8 +58,7 @@ TABLE = (
         "eval_on_train_data",
         "the evaluation asks what was trained on",
         *_VOID,
-        "the final checkpoint, evaluated again",
-        needs="requality",
+        "`asked` of `eval_result`, against the target's own and the evaluation made again",
     ),
     Sabotage(
         "eval_tenth",

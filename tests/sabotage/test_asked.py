@@ -12,14 +12,28 @@ import numpy as np
 import pytest
 import torch
 
+from suite.drivers.asked import together
+from suite.drivers.evaluation import Evaluated
 from suite.drivers.pytorch.evaluation import evaluate
 from suite.drivers.pytorch.sabotage import CLASSES
-from tests import case_alma, case_faster_rcnn, case_gpt3, case_vivit, case_whisper
+from tests import (
+    case_alma,
+    case_bert,
+    case_faster_rcnn,
+    case_glm,
+    case_gpt3,
+    case_mobilenetv2,
+    case_vivit,
+    case_whisper,
+)
 
 CASES = {
     "alma": case_alma,
+    "bert": case_bert,
     "faster_rcnn": case_faster_rcnn,
+    "glm": case_glm,
     "gpt3": case_gpt3,
+    "mobilenetv2": case_mobilenetv2,
     "vivit": case_vivit,
     "whisper": case_whisper,
 }
@@ -43,29 +57,35 @@ def made(of: Any, rank: int = 0, world: int = 1, **changes: Any) -> Any:
     return of.task(values | changes, seed=3, rank=rank, world=world, **trains)
 
 
-def counted(task: Any, model: Any) -> dict[str, float]:
+def evaluated(task: Any, model: Any) -> Evaluated:
     """What the driver tells of an evaluation by this rank alone."""
     group = SimpleNamespace(gather=lambda share: [share])
-    return evaluate(task, model, SimpleNamespace(autocast=nullcontext), group).counted
+    return evaluate(task, model, SimpleNamespace(autocast=nullcontext), group)
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_an_evaluation_counts_what_the_target_says(name: str) -> None:
-    """The shares of two ranks too; a tenth is a tenth of each, also where rank 0 prepares the model."""
+def test_an_evaluation_asks_what_the_target_says(name: str) -> None:
+    """The shares of two ranks together too; a tenth is a tenth of each, also where rank 0 prepares the model."""
     of = CASES[name]
     case = tomllib.loads((of.CASE_DIR / "case.toml").read_text(encoding="utf-8"))
-    metric, told = case["quality"]["metric"], case["preset"]["mini"]["target"]["counted"]
-    shares, tenths = [], []
+    metric, target = case["quality"]["metric"], case["preset"]["mini"]["target"]
+    shares, tenths, asked = [], [], []
     for rank in range(2):
         task = made(of, rank, 2, eval_batch_size=5, **({"base_steps": 1} if name == "alma" else {}))
         model = task.build()
         CLASSES["eval_tenth"]().task(task)
         task.prepare_data()
-        tenths.append(counted(task, model)[metric])
+        tenths.append(evaluated(task, model).counted[metric])
         task.evaluate = type(task).evaluate.__get__(task)
-        shares.append(counted(task, model)[metric])
-    assert sum(shares) == told
-    assert sum(tenths) == pytest.approx(told / 10, rel=0.25)
+        whole = evaluated(task, model)
+        shares.append(whole.counted[metric])
+        asked.append(whole.asked)
+        CLASSES["eval_on_train_data"]().task(task)
+        task.prepare_data()
+        assert evaluated(task, model).asked not in (None, whole.asked)
+    assert sum(shares) == target["counted"]
+    assert sum(tenths) == pytest.approx(target["counted"] / 10, rel=0.25)
+    assert together(asked) == target["asked"], "of the same data, on every machine"
 
 
 def broken(of: Any, **changes: Any) -> Any:

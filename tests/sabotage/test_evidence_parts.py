@@ -154,5 +154,5 @@ def test_an_evaluation_that_moves_running_statistics_was_one_in_training_mode() 
         return asked(model)
 
     found = evaluate(SimpleNamespace(evaluate=asked), model_of(statistic), alone)
-    assert found == ({"top1": 0.25}, {"top1": 4.0}, 0)
+    assert found == ({"top1": 0.25}, {"top1": 4.0}, 0, None)
     assert evaluate(SimpleNamespace(evaluate=asked_in_training), model_of(statistic), alone).training == 1

@@ -15,8 +15,6 @@ from tests.sabotage.toy import ROOT
 pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 HOURS = 3
-BY_CHANCE = {"vivit-eval_on_train_data-converge-1x1", "alma-eval_on_train_data-converge-1x1"}
-"""These answer what they were trained on hardly better than what was held out: docs/sabotage.md, What is not told."""
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -26,5 +24,4 @@ def test_every_cell_ends_as_named(case: str, tmp_path: Path) -> None:
     kept = Kept(tmp_path / "kept")
     ended = {cell.key: kept.find(cell) for cell in with_twins(cells(case))}
     otherwise = {key for key, one in ended.items() if one is None or not one.as_named}
-    assert otherwise <= BY_CHANCE, done.stdout + done.stderr
-    assert done.returncode == int(bool(otherwise)), done.stdout + done.stderr
+    assert not otherwise and done.returncode == 0, done.stdout + done.stderr

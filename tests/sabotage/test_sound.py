@@ -16,6 +16,7 @@ from suite.verdict import judge_folder
 from tests.run_folders import tiny_plan, write_plan_folder
 
 Lines = list[dict[str, Any]]
+ASKED = "00000000000000aa"
 
 
 def told(lines: Lines) -> Lines:
@@ -25,7 +26,7 @@ def told(lines: Lines) -> Lines:
             line |= {"updates": line["count"], "data": f"{place:016x}", "repeated": 0}
             line["forward_s"] = [seconds / 3 for seconds in line["step_s"]]
         if line["event"] == "eval_result":
-            line |= {"counted": {"accuracy": 300.0}, "training": 0}
+            line |= {"counted": {"accuracy": 300.0}, "training": 0, "asked": ASKED}
         if line["event"] == "checksum":
             line["precision"] = next(one for one in lines if one["event"] == "header")["precision"]
     return lines
@@ -33,7 +34,7 @@ def told(lines: Lines) -> Lines:
 
 def outcome_of(tmp_path: Path, change: Callable[[Lines, int], None] = lambda lines, rank: None, **over: Any) -> str:
     """How a run of two ranks is judged whose streams were changed."""
-    quality = tiny_plan().quality.model_copy(update={"counted": 300.0})
+    quality = tiny_plan().quality.model_copy(update={"counted": 300.0, "asked": ASKED})
     plan: Plan = tiny_plan(**({"quality": quality} | over))
     folder = write_plan_folder(tmp_path, plan, runs=[{}] * plan.repeat)
     for path in sorted(folder.glob("r*/events/rank*.jsonl")):
@@ -70,6 +71,8 @@ def test_an_honest_run_passes(tmp_path: Path) -> None:
         ("steps", {"forward_s": [0.1]}, "forward_s holds 1 times"),
         ("eval_result", {"training": 3}, "3 modules were evaluated in training mode"),
         ("eval_result", {"counted": {"accuracy": 30.0}}, "accuracy is of 30, where the case's target counts 300"),
+        ("eval_result", {"asked": "00000000000000ab"}, "other questions were asked (asked is '00000000000000ab') than"),
+        ("eval_result", {"asked": 7}, "asked is 7, not a string"),
         ("eval_result", {"step": 10, "samples": 160}, "without an eval_start of its own"),
         ("checksum", {"precision": {"compute": "bf16"}}, "compute precision is 'bf16' after training, 'fp32' in"),
     ],
@@ -102,6 +105,31 @@ def test_evaluations_must_count_alike_where_the_case_says_no_number(tmp_path: Pa
 
     ended = outcome_of(tmp_path, change, quality=tiny_plan().quality)
     assert "accuracy is of 30, where the evaluation before it counts 300" in ended
+
+
+def test_evaluations_must_ask_alike_where_the_case_says_nothing(tmp_path: Path) -> None:
+    def change(lines: Lines, rank: int) -> None:
+        if rank == 0:
+            of("eval_result", last=True)(lines)["asked"] = "00000000000000ab"
+
+    ended = outcome_of(tmp_path, change, quality=tiny_plan().quality)
+    assert f"than the evaluation before it asks ({ASKED})" in ended
+
+
+def test_a_driver_that_leaves_out_what_was_asked_is_told(tmp_path: Path) -> None:
+    """Where the case says what that is; a script of others, which tells no mode either, is not held to it."""
+
+    def silent(*keys: str) -> Callable[[Lines, int], None]:
+        def change(lines: Lines, rank: int) -> None:
+            for line in lines:
+                if line["event"] == "eval_result":
+                    for key in keys:
+                        del line[key]
+
+        return change
+
+    assert "nothing tells what was asked" in outcome_of(tmp_path, silent("asked"))
+    assert outcome_of(tmp_path / "script", silent("asked", "training", "counted")).startswith("passed")
 
 
 def test_training_that_goes_on_after_the_target_is_told(tmp_path: Path) -> None:

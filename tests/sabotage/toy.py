@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from suite.artifacts import event_seals, file_digest
+from suite.drivers.asked import Asked
 from suite.plan import Check, Plan, Quality
 from suite.result import Result
 from suite.topology import Topology
@@ -57,6 +58,8 @@ CLOCK = Clock()
 class Plane(Task):
     """Fits four weights to a plane; the held-out points are noisy."""
 
+    part = "held out"
+
     def build(self):
         return torch.nn.Sequential(torch.nn.Dropout(0.0), torch.nn.Linear(4, 1))
 
@@ -68,7 +71,7 @@ class Plane(Task):
         self.right = self.held @ TRUE + 0.1 * torch.randn(100, 1, generator=generator)
 
     def evaluate_on_training_data(self):
-        self.held, self.right = self.x[:100], self.y[:100]
+        self.part, self.held, self.right = "train", self.x[:100], self.y[:100]
 
     def train_batches(self, epoch, skip=0):
         order = torch.randperm(256, generator=torch.Generator().manual_seed(self.run.seed * 1000 + epoch))
@@ -90,6 +93,8 @@ class Plane(Task):
     def evaluate(self, model):
         CLOCK.sleep(0.1)
         mine = slice(self.rank, None, self.world_size)
+        for row in range(100)[mine]:
+            self.asks(self.part, row)
         return {"mse": (float((model(self.held[mine]) - self.right[mine]).square().sum()), len(self.right[mine]))}
 
 
@@ -151,6 +156,14 @@ class Job:
         return PARAMS | own
 
 
+def asked() -> str | None:
+    """The digest of what a whole evaluation of the toy asks."""
+    whole = Asked()
+    for row in range(100):
+        whole.note(("held out", row))
+    return whole.told
+
+
 def plan_of(job: Job) -> Plan:
     """The plan, with the checks that tell."""
     common = [Check(name="ledger", metric="unaccounted_over", op="<=", threshold=0, unit="s", required=True)]
@@ -167,7 +180,7 @@ def plan_of(job: Job) -> Plan:
         topology=Topology(nnodes=1, nproc=job.ranks),
         mode=job.mode,
         params=job.params,
-        quality=Quality(metric="mse", better="lower", target=0.02, source="the toy", counted=100),
+        quality=Quality(metric="mse", better="lower", target=0.02, source="the toy", counted=100, asked=asked()),
         checks=tuple(common),
         repeat=job.repeat,
         seeds=tuple(range(11, 11 + job.repeat)),

@@ -2,6 +2,7 @@
 
 import torch
 
+from suite.drivers.asked import Asked, together
 from suite.drivers.evaluation import Evaluated, meets, summed
 
 __all__ = ["Evaluated", "evaluate", "meets"]
@@ -10,11 +11,12 @@ __all__ = ["Evaluated", "evaluate", "meets"]
 def evaluate(task, model, precision, group):
     """The quality over all ranks' shards, equal on every rank. The model is in training mode afterwards."""
     model.eval()
+    task.asked = Asked()
     with torch.no_grad(), precision.autocast():
         share = task.evaluate(model)
     training = sum(module.training for module in model.modules())
     model.train()
-    return Evaluated(*_together(task, share, group), training)
+    return Evaluated(*_together(task, share, group), training, together(group.gather(task.asked.told)))
 
 
 def _together(task, share, group):

@@ -2,6 +2,7 @@
 
 import numpy
 
+from suite.drivers.asked import Asked, together
 from suite.drivers.evaluation import Evaluated, meets, summed
 
 __all__ = ["Evaluated", "evaluate", "meets"]
@@ -10,9 +11,11 @@ __all__ = ["Evaluated", "evaluate", "meets"]
 def evaluate(task, model, control):
     """The quality over all ranks' shards, equal on every rank."""
     before = [(each, each.numpy()) for each in getattr(model, "variables", ()) if not each.trainable]
+    task.asked = Asked()
     share = {name: [float(top), float(bottom)] for name, (top, bottom) in task.evaluate(model).items()}
     changed = {id(each) for each, values in before if not numpy.array_equal(each.numpy(), values, equal_nan=True)}
-    return Evaluated(*summed(control.gather(share)), _holders(model, changed))
+    asked = together(control.gather(task.asked.told))
+    return Evaluated(*summed(control.gather(share)), _holders(model, changed), asked)
 
 
 def _holders(model, changed):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import chrf
+import numpy as np
 import phrases
 import torch
 import translation
@@ -103,6 +104,7 @@ class Translate(Task):
         for first in range(0, len(ordered), size):
             asked = ordered[first : first + size]
             for answer, question in zip(self._answers(model, [one.prompt for one in asked]), asked):
+                self.asks(np.asarray(question.prompt), question.reference)
                 text = self.words.text(answer)
                 found.append((chrf.counts(text, question.reference), text == question.reference))
         return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,6 +63,10 @@ class Sequences:
             marks=self.marks[first : last + 1] - self.marks[first],
             next_class=self.next_class[first:last],
         )
+
+    def each(self) -> Iterator[Sequences]:
+        """Every sequence by itself, without a copy."""
+        return (self.rows(one, one + 1) for one in range(len(self)))
 
     def take(self, order: np.ndarray) -> Sequences:
         """The sequences of `order`, in that order."""

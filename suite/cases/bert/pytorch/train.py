@@ -96,7 +96,10 @@ class PretrainBert(Task):
         totals = torch.zeros(4, dtype=torch.int64, device=device)
         frame = self._frame(0)
         for first in range(0, len(self.held_out), size):
-            batch = frame.lay(self.held_out.rows(first, min(first + size, len(self.held_out))), size)
+            rows = self.held_out.rows(first, min(first + size, len(self.held_out)))
+            for row in rows.each():
+                self.asks(row.tokens, row.places, row.ids, row.next_class)
+            batch = frame.lay(rows, size)
             batch = {name: value.to(device) for name, value in batch.items()}
             judged = self._judge(model, batch)
             asked = ((batch["masked_ids"] != PAD).sum(), (batch["next_sentence"] != ABSENT).sum())

@@ -101,6 +101,10 @@ class Coco:
         self.held_out = self.train
         self.truths = [entry.truth for entry in self.held_out]
 
+    def question(self, index: int) -> tuple[object, ...]:
+        """What an image of the evaluation is known by: its file's name and the classes to be found."""
+        return self.held_out[index].path.name, self.held_out[index].truth.labels
+
     def batches(self, epoch: int, size: int, skip: int) -> Iterator[list[Picture]]:
         """This rank's pictures of each global batch of `size` images, without the first `skip`; half are mirrored."""
         order, keys = shuffled(len(self.train), self.seed, epoch)

@@ -46,6 +46,7 @@ class Scene:
             rows, columns = np.nonzero(drawn > INK)
             boxes.append((left + columns.min(), top + rows.min(), left + columns.max() + 1, top + rows.max() + 1))
             found.append(labels[digit] + 1)
+        self.places = taken
         self.pixels = np.repeat(np.rint(255 * ground).astype(np.uint8)[..., None], 3, 2)
         self.boxes = np.array(boxes, np.float32)
         self.labels = np.array(found, np.int64)
@@ -70,6 +71,10 @@ class Scenes:
         self.held_out = scenes
         everywhere = [(scene.boxes, scene.labels) for scene in scenes]
         self.truths = [Truth(boxes, labels, np.zeros(len(labels), bool)) for boxes, labels in everywhere]
+
+    def question(self, index: int) -> tuple[object, ...]:
+        """What a held-out scene is known by: the places of its digits and their classes."""
+        return self.held_out[index].places, self.held_out[index].labels
 
     def batches(self, epoch: int, size: int, skip: int) -> Iterator[list[Picture]]:
         """This rank's pictures of each global batch of `size` images, without the first `skip`."""

@@ -101,6 +101,8 @@ class Detect(Task):
         """What was found in each image of this rank's share: [(index, Found)]. `combine` makes the metric of it."""
         device, size, records = next(model.parameters()).device, self.params["eval_batch_size"], []
         for indices, factors, pictures in self.data.eval_batches(size):
+            for index in indices:
+                self.asks(*self.data.question(index))
             filled = [*pictures, *pictures[:1] * (size - len(pictures))]
             batch = self._pack(filled)
             detections = model(batch["images"].to(device), batch["sizes"].to(device))

@@ -112,6 +112,8 @@ class FillBlanks(Task):
         scores = self._scores(model, rows)
         correct, first = 0, 0
         for question in self.held_out:
+            asked = question.candidates[0]
+            self.asks(np.asarray(asked.context), int(asked.blank), *map(int, sorted(question.right)))
             mine = scores[first : first + len(question.candidates)]
             first += len(question.candidates)
             correct += bool(np.isfinite(mine).all()) and int(mine.argmax()) in question.right

@@ -106,6 +106,8 @@ class PretrainGpt(Task):
             batch = self.cutter.cut(held_out, np.where(real, which, 0))
             loss = model(batch["tokens"].to(device), batch["following"].to(device))
             total += (loss.double() * torch.from_numpy(real).to(device)).sum()
+            for row in batch["following"].numpy()[real]:
+                self.asks(row)
             tokens += int(real.sum()) * self.shape.sequence_length
             text += int(self.corpus.byte_lengths[batch["following"].numpy()[real]].sum(dtype=np.int64))
         nats = float(total.cpu())

@@ -82,6 +82,11 @@ class Digits:
         mine = slice(self.place.rank, None, self.place.world_size)
         straight = np.broadcast_to(STRAIGHT, (len(labels[mine]), 2, 3))
         self.held_out = {"images": drawn(images[mine], straight, self.size), "labels": labels[mine]}
+        self._asked = np.asarray(images[mine]).astype(np.int64)  # of 0 to 16: whole numbers, whatever draws them
+
+    def questions(self) -> Iterator[tuple[np.ndarray, int]]:
+        """What each digit of this rank's share of the evaluation is known by: its pixels and its class."""
+        return zip(self._asked, map(int, self.held_out["labels"]))
 
     def train_batches(self, epoch: int, batch_size: int, skip: int = 0) -> Iterator[Batch]:
         """This rank's full batches of an epoch, without the first `skip`."""

@@ -33,6 +33,9 @@ class Images(Protocol):
     def train_batches(self, epoch: int, batch_size: int, skip: int) -> Iterator[Batch]:
         """This rank's full batches of an epoch, without the first `skip`."""
 
+    def questions(self) -> Iterator[tuple[object, int]]:
+        """What each image of this rank's share of the evaluation is known by, and its class."""
+
     def eval_batches(self, batch_size: int) -> Iterator[Batch]:
         """This rank's share of the evaluation, every image once; the last batch may be short."""
 

@@ -124,9 +124,17 @@ class ImageNet:
         self._train_asked.batches = ([(index, seed) for index in mine] for mine in batches)
         yield from _named(self._train_loader)
 
+    def questions(self) -> Iterator[tuple[str, int]]:
+        """What each photograph of this rank's share of the evaluation is known by: its name and its class."""
+        for index in self._mine():
+            yield os.fsdecode(self.held_out.names[index]), int(self.held_out.labels[index])
+
+    def _mine(self) -> range:
+        return range(self.place.rank, len(self.held_out.labels), self.place.world_size)
+
     def eval_batches(self, batch_size: int) -> Iterator[Batch]:
         """This rank's share of the held-out photographs, each once; the last batch may be short."""
-        mine = range(self.place.rank, len(self.held_out.labels), self.place.world_size)
+        mine = self._mine()
         self._eval_asked.batches = (
             [(index, None) for index in mine[first : first + batch_size]] for first in range(0, len(mine), batch_size)
         )

@@ -94,10 +94,17 @@ class ImageNet:
         mine = [index for batch in shards(order, batch_size, self.place, skip) for index in batch]
         return self._batches(self.train, mine, batch_size, (self.seed * 1_000_003 + epoch) % 2**31)
 
+    def questions(self) -> Iterator[tuple[str, int]]:
+        """What each photograph of this rank's share of the evaluation is known by: its name and its class."""
+        for index in self._mine():
+            yield "/".join(Path(self.held_out.names[index]).parts[-2:]), int(self.held_out.labels[index])
+
+    def _mine(self) -> range:
+        return range(self.place.rank, len(self.held_out.labels), self.place.world_size)
+
     def eval_batches(self, batch_size: int) -> Iterator[Batch]:
         """This rank's share of the held-out photographs, each once; the last batch may be short."""
-        mine = range(self.place.rank, len(self.held_out.labels), self.place.world_size)
-        return self._batches(self.held_out, mine, batch_size, None)
+        return self._batches(self.held_out, self._mine(), batch_size, None)
 
     def _batches(self, files: Files, order: Sequence[int], batch_size: int, seed: int | None) -> Iterator[Batch]:
         """In order, `num_workers` photographs at a time; the host computes them, whatever trains."""

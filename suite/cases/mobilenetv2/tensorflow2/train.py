@@ -78,6 +78,8 @@ class Classify(Task):
         """Exact top-1 of this rank's share: sums, each image once."""
         size, shown, correct = self.params["eval_batch_size"], 0, 0
         score = self._scorer(model)
+        for question in self.images.questions():
+            self.asks(*question)
         for batch in self.images.eval_batches(size):
             images, labels = batch["images"], batch["labels"]
             missing = size - len(labels)  # one shape only, so that nothing is traced again

@@ -92,8 +92,15 @@ class Digits:
         """Evaluate clips of the training from now on, as many as were held out (a run broken on purpose)."""
         self.held_out = self.builder
 
+    def questions(self) -> Iterator[tuple[int, int]]:
+        """What each clip of this rank's share of the evaluation is known by: the part of the digits, its number."""
+        return ((self.held_out.part, number) for number in self._mine())
+
+    def _mine(self) -> range:
+        return range(self.place.rank, EVAL_CLIPS, self.place.world_size)
+
     def eval_batches(self, batch_size: int) -> Iterator[Batch]:
         """This rank's share of the evaluation, each clip once; the last batch may be short."""
-        mine = range(self.place.rank, EVAL_CLIPS, self.place.world_size)
+        mine = self._mine()
         for first in range(0, len(mine), batch_size):
             yield self.held_out.batch(mine[first : first + batch_size])

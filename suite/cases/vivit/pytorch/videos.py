@@ -108,12 +108,18 @@ class Ucf101:
         if clips:
             yield {"clips": np.stack(clips), "labels": np.array(labels)}
 
+    def questions(self) -> Iterator[tuple[str, int]]:
+        """What each held-out video of this rank's share is known by: its name, its class."""
+        return ((self.held_out.names[video], self.held_out.labels[video]) for video in self._mine())
+
+    def _mine(self) -> range:
+        return range(self.place.rank, len(self.held_out.names), self.place.world_size)
+
     def _all_clips(self) -> Iterator[tuple[int, list[np.ndarray]]]:
         """(video, its clips), decoded by threads, in order and not far ahead."""
-        mine = range(self.place.rank, len(self.held_out.names), self.place.world_size)
         with ThreadPoolExecutor(self.threads) as pool:
             waiting = deque()
-            for video in mine:
+            for video in self._mine():
                 waiting.append((video, pool.submit(self.clips_of, video)))
                 if len(waiting) > self.threads:
                     done, clips = waiting.popleft()

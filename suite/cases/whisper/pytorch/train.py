@@ -106,7 +106,10 @@ class AdaptWhisper(Task):
         size, device = self.params["eval_batch_size"], model.written_places.device
         errors = words = 0
         for first in range(0, len(self.mine), size):
-            features, said = self.source.held_out.take(self.mine[first : first + size])
+            which = self.mine[first : first + size]
+            features, said = self.source.held_out.take(which)
+            for index, reference in zip(which, said):
+                self.asks(int(index), reference)
             written = write(model, features.to(device), list(self.source.prompt), self.params["max_written"]).tolist()
             for reference, tokens in zip(said, written):
                 errors += word_errors(reference, self.source.words(until_end(tokens, self.shape.end_token)))
