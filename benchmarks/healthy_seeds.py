@@ -20,6 +20,7 @@ from typing import TextIO
 
 from benchmarks.seed_runs import GRACE_S, ROOT, Mini, Training, named, out_of_reach
 from benchmarks.seed_table import BROKEN, Line, faults, summary, told
+from suite.command_line import Parser
 from suite.errors import UsageProblem
 
 Key = tuple[str, int, str]
@@ -192,7 +193,7 @@ def shares(jobs: int) -> list[list[int]]:
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.healthy_seeds", description=(__doc__ or "")[:98])
+    parser = Parser(prog="python -m benchmarks.healthy_seeds", description=(__doc__ or "")[:98])
     add = parser.add_argument
     add("models", nargs="*", metavar="MODEL", help="glm, or glm/pytorch; default: every PyTorch case")
     add("--seeds", type=int, default=20, help="healthy runs of each mini, seeds 1 to N")

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from suite.catalog import load_catalog  # noqa: E402
+from suite.command_line import Parser  # noqa: E402
 from suite.drivers.pytorch import Task  # noqa: E402
 from suite.drivers.pytorch.compiling import compile_options  # noqa: E402
 from suite.drivers.pytorch.device import Device  # noqa: E402
@@ -131,7 +132,7 @@ def kernels(training: Training, steps: int) -> tuple[Counter[str], Counter[str]]
 
 def main() -> int:
     """Parse, warm up, profile, print; 4 for wrong usage."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("model")
     parser.add_argument("--vendor", default="cpu")
     parser.add_argument("--machine")

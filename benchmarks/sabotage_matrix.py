@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.sabotage_cells import CASES, ROOT, Cell, cells, demanding_vendor, with_twins
 from benchmarks.sabotage_ended import Ended, Kept
+from suite.command_line import Parser
 from suite.drivers.sabotage import BY_NAME
 from tests.sabotage.acts import ACTS, Act, Did, train_toys
 
@@ -140,7 +141,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sabotage_matrix", description=__doc__)
+    parser = Parser(prog="python -m benchmarks.sabotage_matrix", description=__doc__)
     parser.add_argument("--case", action="append", choices=CASES, help="a mini case; default: glm")
     parser.add_argument(
         "--sabotage", action="append", choices=sorted(BY_NAME), default=[], help="default: all, and the acts"

@@ -6,7 +6,6 @@ of each sabotage one sentence that told it. Exit status 1 where a cell is missin
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from benchmarks.sabotage_cells import CASES, Cell, cells, with_twins
 from benchmarks.sabotage_ended import Ended, Kept
+from suite.command_line import Parser
 from suite.drivers.sabotage import TABLE
 
 WORDS = {"invalid_measurement": "invalid", "ranks_diverged": "diverged", "no_steady_state": "unsteady"}
@@ -71,7 +71,7 @@ def places(found: Iterable[Ended | None]) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> int:
     """0: every cell is there and ended as named; 1: not every one."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.sabotage_table", description=__doc__)
+    parser = Parser(prog="python -m benchmarks.sabotage_table", description=__doc__)
     parser.add_argument("kept", type=Path, metavar="KEPT", help="the folder of `sabotage_matrix --kept`")
     parser.add_argument("--case", action="append", choices=CASES, help="default: every mini case")
     words = parser.parse_args(arguments)

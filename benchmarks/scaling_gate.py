@@ -17,6 +17,7 @@ from benchmarks.scaling_hosts import HOSTS, Host
 from benchmarks.scaling_real import ROOT, checkout, real_gate, true_speedup
 from benchmarks.scaling_sim import BAND, Coverage, answers, coverage, gate, gate_plan
 from suite.catalog import load_catalog
+from suite.command_line import Parser
 from suite.errors import UsageProblem
 from suite.result import CheckResult
 from suite.topology import Topology
@@ -125,7 +126,7 @@ def report(given: argparse.Namespace) -> Iterator[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """0, or 4 for wrong usage."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling_gate")
+    parser = Parser(prog="python -m benchmarks.scaling_gate")
     parser.add_argument("--gates", type=int, default=4000, help="simulated gates a cell of the tables; 0: no tables")
     parser.add_argument("--events", type=int, default=400, help="gates over played event streams; 0: none")
     parser.add_argument("--real", type=int, default=0, help="gates over real runs of the suite, a minute each")

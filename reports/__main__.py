@@ -27,6 +27,7 @@ from reports.load import load
 from reports.places import LATEST, existing_folder, is_session, plan_folders, session_folder
 from reports.schema import FOLDER, write_schemas
 from reports.table import summary, table
+from suite.command_line import Parser
 from suite.errors import UsageProblem
 from suite.result import Result
 from suite.schema_version import check_file
@@ -57,8 +58,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="python -m reports", description="What comes out of sessions.", allow_abbrev=False)
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=_Parser)
+    parser = Parser(prog="python -m reports", description="What comes out of sessions.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
 
     show = commands.add_parser("show", help="print the table of a session, or of one plan")
     show.add_argument("path", nargs="?", type=Path, default=LATEST, help=f"session, plan or run folder ({LATEST})")
@@ -91,13 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     for more in (commands_compare, commands_export, commands_keep, commands_table, commands_versus, html_command):
         more.add_commands(commands)
     return parser
-
-
-class _Parser(argparse.ArgumentParser):
-    """Leaves with 4 on wrong usage, as pytest does; argparse's own 2 means `interrupted` here."""
-
-    def error(self, message: str) -> None:  # type: ignore[override]
-        self.exit(USAGE, f"error: {message}; see `{self.prog} --help`\n")
 
 
 def _show(arguments: argparse.Namespace) -> int:

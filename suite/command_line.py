@@ -1,0 +1,19 @@
+"""The command lines of `python -m …`: wrong usage is one sentence and exit status 4, as it is of pytest."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, NoReturn
+
+USAGE = 4
+
+
+class Parser(argparse.ArgumentParser):
+    """Leaves with 4 on wrong usage; argparse's own 2 means `interrupted` here. No option may be abbreviated."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**{"allow_abbrev": False, **options})
+
+    def error(self, message: str) -> NoReturn:
+        """One sentence instead of the usage."""
+        self.exit(USAGE, f"error: {message}; see `{self.prog} --help`\n")
