@@ -267,6 +267,7 @@ def test_the_driver_measures_full_on_random_tokens_with_lamb(tmp_path: Path) -> 
     assert all(math.isfinite(loss) for loss in losses(events))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_mini_reaches_its_target(tmp_path: Path) -> None:
     target = CATALOG.case("bert", "pytorch").spec.preset["mini"].target.value

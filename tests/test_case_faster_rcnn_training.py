@@ -217,6 +217,7 @@ def best(folder: Path, **changes: Any) -> dict[str, float]:
     return [event["metrics"] for event in events if event["event"] == "eval_result"][-1]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_mini_reaches_its_target(tmp_path: Path) -> None:
     target = case()["preset"]["mini"]["target"]["value"]

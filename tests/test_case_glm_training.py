@@ -154,6 +154,8 @@ def steps(one: Any, model: Any, count: int, *, lr: float = 3e-3, shuffled: bool 
     return losses
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_loss_falls_and_less_so_with_shuffled_answers() -> None:
     losses = {shuffled: steps(*made(), 30, shuffled=shuffled) for shuffled in (False, True)}
     assert np.mean(losses[False][-5:]) < losses[False][0] / 2

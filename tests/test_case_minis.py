@@ -8,7 +8,7 @@ import pytest
 
 from tests.spine import BRIEF_BASE, check_of, clone
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize("model", ["gpt3", "vivit", "whisper"])

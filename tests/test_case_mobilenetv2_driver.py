@@ -60,6 +60,8 @@ def test_two_ranks_end_with_equal_parameters(shared: Any) -> None:
     assert checks[0]["groups"][0]["count"] == 162_458
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_all_ranks_evaluate_rank_0s_statistics(shared: Any) -> None:
     """So the checkpoint, which holds them, gives the reported accuracy when it is evaluated alone."""
     folder, streams = shared
@@ -73,6 +75,8 @@ def test_all_ranks_evaluate_rank_0s_statistics(shared: Any) -> None:
     assert correct / shown == top1(streams[0])[-1]
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_driver_trains_and_evaluates_photographs(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     write_photographs(tmp_path / "data")

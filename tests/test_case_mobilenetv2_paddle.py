@@ -93,6 +93,7 @@ def test_photographs_are_found_decoded_and_shared(case: SimpleNamespace, tmp_pat
 
 
 @needs_paddle
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.parametrize("topology", ["1x1", "1x2"])
 def test_the_mini_reaches_its_target(tmp_path: Path, topology: str) -> None:

@@ -148,6 +148,8 @@ def test_an_evaluation_leaves_the_statistics_alone_and_repeats() -> None:
 # Learning, and not learning
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_loss_falls_with_true_labels_alone() -> None:
     found = {
         "true": steps(*made(), 40),
@@ -160,6 +162,8 @@ def test_the_loss_falls_with_true_labels_alone() -> None:
     assert ends["still"] > 2.25
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_bf16_learns_as_fp32_does() -> None:
     """Each of the first twelve losses within 3 %; later ones differ as those of two seeds do."""
     whole, rounded = (steps(*made(dropout=0.0), 12, lr=0.05, bf16=bf16) for bf16 in (False, True))

@@ -117,6 +117,8 @@ def test_uneven_shares_add_up() -> None:
 # Learning, and not learning
 
 
+@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_loss_falls_with_true_labels_alone() -> None:
     found = {
         "true": steps(*made(), 80),

@@ -20,8 +20,10 @@ __all__ = ["dockerd", "either"]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "code"),
-    [(("--set", "max_samples=1600", *BRIEF_BASE), 1), ((), 0)],
-    ids=["1600 samples", "to its target"],
+    [
+        pytest.param(("--set", "max_samples=1600", *BRIEF_BASE), 1, id="1600 samples"),
+        pytest.param((), 0, id="to its target", marks=pytest.mark.nightly),
+    ],
 )
 def test_glm_trains_on_two_containers(
     either: PrivateEngine, tmp_path: Path, settings: tuple[str, ...], code: int

@@ -253,6 +253,7 @@ def test_wrong_words_are_one_sentence(capsys: pytest.CaptureFixture[str], tmp_pa
     assert images.main(["--site", str(tmp_path / "no.toml"), "list"]) == 4
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_self_contained_image_trains_with_nothing_of_the_hosts_python(dockerd: PrivateEngine, tmp_path: Path) -> None:
     """The shipped recipe of cpu/pytorch, on a base without packages: build, install, commit, and a real training."""

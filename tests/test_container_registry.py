@@ -21,7 +21,7 @@ from tests.test_container_runs import outcome_of
 
 __all__ = ["either"]
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 PASSWORD = "s3cret-of-the-registry"
 

@@ -14,8 +14,20 @@ from tests.faults.scene import Scene
 from tests.faults.table import RECORD, record
 from tests.kernel_kills import kernel_kills
 
+LIKE_ANOTHER = frozenset(
+    {"agent_stopped", "device_memory_kept", "driver_stuck", "exit_7_torchrun", "hang_torchrun", "inf_loss"}
+    | {"launcher_killed_torchrun", "orphan_breeds", "orphan_deaf", "rank_killed_2x1", "rank_killed_torchrun"}
+    | {"sigkill_torchrun", "sigterm_workers"}
+)
+"""Long ones that another tells in part."""
+assert FAULTS.keys() >= LIKE_ANOTHER
+PLAYED = [
+    pytest.param(fault, id=name, marks=[pytest.mark.slow, pytest.mark.nightly] if name in LIKE_ANOTHER else [])
+    for name, fault in FAULTS.items()
+]
 
-@pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS)
+
+@pytest.mark.parametrize("fault", PLAYED)
 def test_fault(fault: Fault, tmp_path: Path) -> None:
     """Asserted are outcome, culprit, attempts, exit status and emptiness; never how long it took."""
     scene = Scene(fault, tmp_path / "checkout")

@@ -83,6 +83,7 @@ def test_what_the_driver_does_not_do_it_refuses(tmp_path: Path, change: dict[str
     assert word in events(tmp_path)[-1]["detail"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_precision_that_is_not_in_force_ends_the_run(tmp_path: Path) -> None:
     """Paddle leaves bf16 autocast away on a host, and only warns."""
@@ -91,6 +92,7 @@ def test_a_precision_that_is_not_in_force_ends_the_run(tmp_path: Path) -> None:
     assert "computes in fp32 where the plan says bf16" in events(tmp_path)[-1]["detail"]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     assert drive(tmp_path, PARAMS | {"break": "nan"}, checkpoint=FINAL) == 0, log(tmp_path)
@@ -98,6 +100,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_throughput_counts_its_steps_on_random_data(tmp_path: Path) -> None:
     assert drive(tmp_path, PARAMS, mode="throughput", data_dir=None) == 0, log(tmp_path)

@@ -29,6 +29,7 @@ def test_two_ranks_train_as_one_at_the_same_global_batch(tmp_path: Path) -> None
         assert events(tmp_path / "two", rank)[0]["world_size"] == 2
 
 
+@pytest.mark.nightly
 def test_running_statistics_are_no_weights(tmp_path: Path) -> None:
     """Each rank has its own; the saved model is the one that was evaluated, and the checksum is of weights alone."""
     final, values = {"every_s": 0, "final": True}, HALVES | {"norm": True}
@@ -48,6 +49,7 @@ def test_gradients_that_are_not_averaged_are_found(tmp_path: Path) -> None:
         assert found["equal"] is False and found["spread"] > 0
 
 
+@pytest.mark.nightly
 def test_shuffled_labels_teach_nothing(tmp_path: Path) -> None:
     assert drive(tmp_path / "good", PARAMS) == 0, log(tmp_path / "good")
     assert drive(tmp_path / "bad", PARAMS, sabotage="labels_shuffled") == 0, log(tmp_path / "bad")
@@ -55,6 +57,7 @@ def test_shuffled_labels_teach_nothing(tmp_path: Path) -> None:
     assert bad > 4 * good
 
 
+@pytest.mark.nightly
 def test_a_rank_that_fails_ends_the_other(tmp_path: Path) -> None:
     assert drive(tmp_path, PARAMS | {"break": "raise", "train_batch_size": 8}, 2) != 0
     assert stop(tmp_path, 1) == ("aborted", "exception") and "on fire" in events(tmp_path, 1)[-1]["detail"]

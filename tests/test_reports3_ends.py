@@ -72,6 +72,7 @@ def check_valid(session: Path) -> None:
         schema.assertValid(etree.parse(str(session / "junit.xml")))
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_session_killed_at_any_moment_is_rebuilt_each_time(toy_checkout: MakeCheckout, tmp_path: Path) -> None:
     seen: set[str] = set()

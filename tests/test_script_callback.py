@@ -100,6 +100,7 @@ def test_a_script_is_measured_like_a_driver_s_run(tmp_path: Path, monkeypatch: p
     assert tagged_with(f"toy-{os.getpid()}") == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_script_that_misses_its_target_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = judged(tmp_path, alone(tmp_path, target=1.5), monkeypatch)
@@ -125,6 +126,7 @@ def test_a_script_that_goes_wrong_is_never_green(
     assert words in result.outcome.reason
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_ranks_that_train_apart_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     result = judged(tmp_path, callback_plan(tmp_path, env={"ALONE": 1}), monkeypatch)
@@ -132,6 +134,7 @@ def test_ranks_that_train_apart_are_told(tmp_path: Path, monkeypatch: pytest.Mon
     assert "the script trains with 1 ranks where 2 were started" in result.outcome.reason
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_another_precision_than_planned_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = alone(tmp_path)
@@ -141,6 +144,7 @@ def test_another_precision_than_planned_is_told(tmp_path: Path, monkeypatch: pyt
     assert "computes in fp32 where the plan says bf16" in result.outcome.reason
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_throughput_ends_after_its_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = alone(tmp_path, mode="throughput")
@@ -152,6 +156,7 @@ def test_throughput_ends_after_its_steps(tmp_path: Path, monkeypatch: pytest.Mon
     assert "eval_result" not in {line["event"] for line in told}
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_accelerate_s_own_word_for_a_cpu_starts_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def one(plan: Plan, *rest: Any) -> tuple[str, ...]:

@@ -124,6 +124,7 @@ def test_two_nodes_train_in_containers_of_one_image(tmp_path: Path) -> None:
     assert len(imports(tmp_path)) == 1
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_where_only_the_nodes_have_enroot_one_of_them_imports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(squashfs.Importer, "able", property(lambda self: bool(self.host)))
@@ -165,6 +166,7 @@ def test_a_cluster_without_the_plug_in_is_told_of_before_any_job(
         plugins.write_text(text)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_an_image_that_cannot_be_unpacked_is_a_provision_error(tmp_path: Path) -> None:
     broken = tmp_path / "broken.sqsh"
@@ -176,6 +178,7 @@ def test_an_image_that_cannot_be_unpacked_is_a_provision_error(tmp_path: Path) -
     assert "failed to create container filesystem" in outcome.reason
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_the_exit_of_a_rank_is_its_own(tmp_path: Path) -> None:
     train = TRAIN + "steps(1)\nsys.exit(7)\n"
@@ -193,6 +196,7 @@ def agents_inside(run: str) -> list[int]:
     return [pid for pid in first if Path(f"/proc/{pid}/root/{MARK}").exists()]
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_killed_agent_is_a_lost_node_and_is_tried_again(tmp_path: Path) -> None:
     train = TRAIN + "steps(1)\nwhile run['attempt'] == 1: say('heartbeat', step=1); time.sleep(0.1)\nstop()\n"
@@ -236,6 +240,7 @@ def test_a_killed_controller_leaves_no_container(tmp_path: Path, cluster: Cluste
     until(lambda: not cluster.queue(), 30)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_inside_an_allocation_the_steps_are_of_it(
     tmp_path: Path, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
@@ -256,6 +261,7 @@ def test_inside_an_allocation_the_steps_are_of_it(
         until(lambda: not cluster.queue(), 30)
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_devices_that_are_not_visible_in_the_step_are_an_error(tmp_path: Path) -> None:
     folder, catalog = vendor_with(tmp_path, 'health = ["test", "-e", "/dev/acme0"]')
@@ -265,6 +271,7 @@ def test_devices_that_are_not_visible_in_the_step_are_an_error(tmp_path: Path) -
     assert "the devices of cpu cannot be used inside the container (test -e left with status 1" in outcome.reason
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_a_tool_of_the_node_watches_from_outside(tmp_path: Path) -> None:
     folder, _ = vendor_with(tmp_path, "")

@@ -110,6 +110,7 @@ def test_gradients_that_are_not_averaged_are_found(checkout: Clone) -> None:
     assert result["division"] == "open"
 
 
+@pytest.mark.nightly
 def test_past_a_declared_time_to_train_the_run_ends_and_fails(checkout: Clone) -> None:
     """It ends early, far from its last sample: its verdict is certain."""
     code, out = checkout.run("-k", "glm and 1x1", "--session", "s", *with_threshold(checkout, "time_to_train", 1.0))
@@ -121,6 +122,7 @@ def test_past_a_declared_time_to_train_the_run_ends_and_fails(checkout: Clone) -
     assert result["metrics"]["samples_trained"]["value"] < result["params"]["max_samples"]
 
 
+@pytest.mark.nightly
 def test_a_declared_speedup_is_held(checkout: Clone) -> None:
     """Against the base measured before and after, in this session; the same numbers miss a higher threshold."""
     options = ["--mode", "throughput", *with_threshold(checkout, "speedup", 0.01, ".mode.throughput")]

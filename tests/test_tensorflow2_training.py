@@ -62,6 +62,7 @@ def test_the_checkpoint_alone_gives_the_reported_quality(whole: Path, tmp_path: 
     assert not events(tmp_path, name="steps")
 
 
+@pytest.mark.nightly
 def test_random_data_is_measured_where_there_is_no_folder(tmp_path: Path) -> None:
     assert drive(tmp_path, PARAMS, mode="throughput") == 0, log(tmp_path)
     assert stop(tmp_path) == ("success", "max_steps")
@@ -84,6 +85,7 @@ def test_two_workers_train_as_one_at_the_same_global_batch(tmp_path: Path) -> No
     assert apart["equal"] is False and apart["spread"] > 0
 
 
+@pytest.mark.nightly
 def test_a_worker_that_fails_ends_the_others(tmp_path: Path) -> None:
     assert drive(tmp_path, PARAMS | {"break": "raise"}, 2) == 1
     assert stop(tmp_path, 1) == ("aborted", "exception")
@@ -91,6 +93,7 @@ def test_a_worker_that_fails_ends_the_others(tmp_path: Path) -> None:
     assert stop(tmp_path, 0)[0] == "aborted"
 
 
+@pytest.mark.nightly
 def test_accumulated_gradients_are_those_of_the_whole_batch_also_where_nothing_is_compiled(tmp_path: Path) -> None:
     assert drive(tmp_path / "one", PARAMS | {"max_samples": 256, "optimizer": "sgd", "clip_grad_norm": 0.5}) == 0
     halves = {"max_samples": 256, "optimizer": "sgd", "clip_grad_norm": 0.5}
@@ -100,6 +103,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch_also_where_nothing_i
     assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
 
 
+@pytest.mark.nightly
 def test_a_loss_that_is_no_number_and_a_tpu_that_is_not_there(tmp_path: Path) -> None:
     assert drive(tmp_path / "nan", PARAMS | {"break": "nan"}) == 0
     assert stop(tmp_path / "nan") == ("aborted", "nonfinite_loss")
@@ -108,6 +112,7 @@ def test_a_loss_that_is_no_number_and_a_tpu_that_is_not_there(tmp_path: Path) ->
     assert "there is no such TPU here" in events(tmp_path / "tpu")[-1]["detail"]
 
 
+@pytest.mark.nightly
 def test_a_model_that_knows_no_training_mode_says_so_before_it_trains(tmp_path: Path) -> None:
     assert drive(tmp_path, PARAMS, sabotage="eval_in_train_mode") == 1
     assert stop(tmp_path) == ("aborted", "exception") and not events(tmp_path, name="run_start")
@@ -119,6 +124,7 @@ def test_mini_reaches_its_target_alone(tmp_path: Path) -> None:
     assert stop(tmp_path) == ("success", "target_reached")
 
 
+@pytest.mark.nightly
 def test_mini_reaches_its_target_with_two_workers_and_their_parameters_agree(tmp_path: Path) -> None:
     assert drive(tmp_path, mini(2), 2, case=CASE_DIR, quality=TOP1) == 0, log(tmp_path)
     for rank in (0, 1):

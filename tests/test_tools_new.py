@@ -269,6 +269,7 @@ def test_what_is_made_is_in_the_style_of_the_house(checkout: Path, name: str, tm
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_driver_is_typed_throughout(checkout: Path) -> None:
     new(checkout, "framework", "snow")
     (checkout / "suite/__init__.py").touch()

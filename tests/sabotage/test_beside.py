@@ -12,7 +12,7 @@ from tests.sabotage.beside import FRAMEWORKS, HEALTHY, KINDS, NEEDS, broken_jobs
 from tests.sabotage.minis import Cell, cells, ended
 from tests.sabotage.toy import judged, log_of, play
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
