@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from suite.drivers.asked import together
+from suite.drivers.asked import Asked, together
 from suite.drivers.evaluation import Evaluated
 from suite.drivers.pytorch.evaluation import evaluate
 from suite.drivers.pytorch.sabotage import CLASSES
@@ -141,3 +141,16 @@ def test_whisper_is_asked_utterances_of_its_training() -> None:
     assert torch.equal(asked, heard)
     assert said == [case_whisper.CASE.digits.words_of(one[1:-1]) for one in labels]
     assert len(task.mine) == case_whisper.CASE.digits.EVALUATED
+
+
+def test_alma_is_asked_the_same_in_either_direction() -> None:
+    """A vendor may choose the direction and the tokens."""
+    asked = []
+    for pair in ("en-de", "de-en"):
+        task = made(case_alma, base_steps=0, language_pair=pair)
+        task.prepare_data()
+        whole = Asked()
+        for question in task.held_out:
+            whole.note(tuple(sorted((question.source, question.reference))))
+        asked.append(whole.told)
+    assert asked[0] == asked[1] and asked[0] is not None

@@ -73,7 +73,7 @@ class Tokens:
 
     def question(self, phrase: Phrase) -> Question:
         """The phrase without its answer."""
-        return Question(self._prompt(phrase), getattr(phrase, self._target))
+        return Question(self._prompt(phrase), *(getattr(phrase, side) for side in (self._target, self._source)))
 
     def monolingual(self, phrase: Phrase, language: str) -> Example:
         """One side of the phrase, prompted by its language alone."""

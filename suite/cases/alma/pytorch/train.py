@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import chrf
-import numpy as np
 import phrases
 import torch
 import translation
@@ -104,7 +103,8 @@ class Translate(Task):
         for first in range(0, len(ordered), size):
             asked = ordered[first : first + size]
             for answer, question in zip(self._answers(model, [one.prompt for one in asked]), asked):
-                self.asks(np.asarray(question.prompt), question.reference)
+                # The pair, whichever way it is translated and whatever the tokens: those two a vendor may choose.
+                self.asks(*sorted((question.source, question.reference)))
                 text = self.words.text(answer)
                 found.append((chrf.counts(text, question.reference), text == question.reference))
         return found

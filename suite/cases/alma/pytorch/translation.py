@@ -29,6 +29,7 @@ class Question(NamedTuple):
 
     prompt: tuple[int, ...]
     reference: str
+    source: str
 
 
 class Sentence(NamedTuple):
@@ -118,7 +119,7 @@ def examples(sentences: Iterable[Sentence], prompts: Prompts, frame: Frame) -> l
 
 def questions(sentences: Iterable[Sentence], prompts: Prompts) -> list[Question]:
     """What is asked in an evaluation."""
-    return [Question(prompts.prompt(one.source), one.target) for one in sentences]
+    return [Question(prompts.prompt(one.source), one.target, one.source) for one in sentences]
 
 
 def _from_json(path: Path, source: str, target: str) -> list[Sentence]:
