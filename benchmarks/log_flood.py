@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
 import time
@@ -10,9 +9,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
-
 from fixtures.faults.checkout import MARK, ToyCheckout  # noqa: E402
 from fixtures.node import processes  # noqa: E402
+from suite.command_line import Parser  # noqa: E402
 
 LIMIT_MB = 300.0
 LONGEST_S = 600.0
@@ -46,7 +45,7 @@ def status(pid: int) -> list[str]:
 
 def main() -> int:
     """Print the peaks; 1 if one exceeds the limit, or the run did not pass."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("mib", type=int, nargs="?", default=2048, help="of log, in MiB")
     mib = parser.parse_args().mib
     with tempfile.TemporaryDirectory() as folder:

@@ -5,7 +5,6 @@ The limits are 10 s and 500 MB. The events are synthetic; writing them is not pa
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from suite.command_line import Parser  # noqa: E402
 from suite.measure import measure  # noqa: E402
 from suite.plan import Check, Deadlines, DeviceSpec, Machine, Plan, Quality  # noqa: E402
 from suite.topology import Topology  # noqa: E402
@@ -89,7 +89,7 @@ def write_run(folder: Path, plan: Plan, steps: int) -> int:
 
 def main() -> int:
     """Print time and memory against their limits; 1 if one is exceeded, or the run could not be measured."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("ranks", type=int, nargs="?", default=1024)
     parser.add_argument("steps", type=int, nargs="?", default=10_000)
     given = parser.parse_args()

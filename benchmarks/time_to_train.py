@@ -26,6 +26,8 @@ ROOT = HERE.parent
 CASE = ROOT / "suite/cases/gpt3/pytorch/case.toml"
 sys.path.insert(0, str(ROOT))
 
+from suite.command_line import Parser  # noqa: E402
+
 PILOT_SEED = 100
 """No run that is compared has it."""
 PILOT_SHARE = 2 / 3
@@ -213,7 +215,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir", type=Path, help="the data folder of the case")
     parser.add_argument("--preset", default="124m_text")
     parser.add_argument("--target", type=float, help="bits a byte (default: the case's)")

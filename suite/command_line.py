@@ -16,4 +16,5 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """One sentence instead of the usage."""
-        self.exit(USAGE, f"error: {message}; see `{self.prog} --help`\n")
+        seen = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in message)
+        self.exit(USAGE, f"error: {seen}; see `{self.prog} --help`\n")

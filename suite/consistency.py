@@ -27,7 +27,7 @@ WITNESS_SLACK = 0.02
 WITNESS_SLACK_S = 2.0
 """The events may claim this much more time than can have passed: clocks of hosts run apart."""
 WITNESS_LATE_S = 5.0
-"""And this much less than must have passed: a run_stop from another host may be under way."""
+"""And this much less than must have passed: a busy host may stop a rank between its stamp and its line."""
 
 
 def expected_streams(plan: Plan, header: Event) -> int:

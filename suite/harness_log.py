@@ -92,11 +92,12 @@ def _outcome(line: Json) -> Outcome:
 
 
 def _span(line: Json) -> tuple[float, float] | None:
-    """`span_s` of a witness line; without one, `wall_s` is the most."""
+    """`span_s` of a witness line; where it is no interval, `wall_s` is the most."""
     told = line.get("span_s")
-    ends = told if isinstance(told, list) and len(told) == 2 else [0.0, line.get("wall_s")]
-    least, most = map(finite, ends)
-    return None if least is None or most is None else (least, most)
+    least, most = map(finite, told) if isinstance(told, list) and len(told) == 2 else (None, None)
+    if least is None or most is None or not 0 <= least <= most:
+        least, most = 0.0, finite(line.get("wall_s"))
+    return None if most is None else (least, most)
 
 
 def _lines(path: Path) -> Iterator[tuple[int, Json | None]]:

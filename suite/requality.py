@@ -82,8 +82,8 @@ def same_set(metric: str, last: Event, again: Event) -> None:
     part, whole = (finite(mark.table("counted").get(metric)) for mark in (last, again))
     if part is not None and whole is not None and part != whole:
         raise BadEvents(f"the run's last evaluation counted {part:g}, the whole evaluation set is {whole:g}")
-    if last.has("asked") and again.has("asked") and last.text("asked") != again.text("asked"):
-        raise BadEvents("the run's last evaluation asked other questions than the evaluation made again")
+    if again.has("asked") and last.data.get("asked") != again.data["asked"]:
+        raise BadEvents("the run's last evaluation asked other questions than the evaluation made again, or tells none")
 
 
 def _found(plan: Plan, run_dir: Path, curve: Sequence[Point]) -> tuple[float, Event]:

@@ -75,6 +75,7 @@ def _check_all_tell(stream: RankStream) -> None:
     for what, told in (
         ("updates", [window.updates is not None for window in stream.windows]),
         ("training", [mark.has("training") for mark in stream.all("eval_result")]),
+        ("asked", [mark.has("asked") for mark in stream.all("eval_result")]),
     ):
         if any(told) and not all(told):
             raise BadEvents(f"events/rank{stream.rank}.jsonl: {what} is told {sum(told)} times of {len(told)}")
@@ -225,7 +226,7 @@ def _same_count(plan: Plan, mark: Event, counted: object) -> object:
 def _same_questions(plan: Plan, mark: Event, asked: str | None) -> str | None:
     """The digest of what this evaluation asked, if it is the target's, else that of the evaluations before it."""
     if not mark.has("asked"):
-        if plan.quality.asked is not None and mark.has("training"):
+        if plan.quality.asked is not None and plan.evidence == "driver":
             raise mark.bad("nothing tells what was asked, where the case's target does: Task.evaluate calls self.asks")
         return asked
     found = mark.text("asked")

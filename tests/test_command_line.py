@@ -33,3 +33,9 @@ def test_wrong_words_are_one_sentence_and_exit_4(module: str) -> None:
     assert (done.returncode, done.stdout) == (4, "")
     (line,) = done.stderr.splitlines()
     assert f"python -m {module}" in line and "--help" in line
+
+
+def test_a_wrong_word_for_a_cases_own_program_is_exit_4_too() -> None:
+    argv = [sys.executable, "-m", "tools", "data", "prepare", "alma", "--no-such-word"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 4 and "--no-such-word" in done.stderr

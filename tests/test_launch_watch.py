@@ -106,6 +106,16 @@ def test_what_one_look_shows_may_have_taken_no_time(tmp_path: Path) -> None:
     assert run.watch.span_s() == (0.0, 6.0)
 
 
+def test_what_may_be_seen_late_widens_the_interval(tmp_path: Path) -> None:
+    run = Run(tmp_path, late_s=6.0)
+    run.start()
+    run.after(1)
+    run.after(30)
+    run.stop(0)
+    run.after(1)
+    assert run.watch.span_s() == (24.0, 38.0)
+
+
 def test_status_zero_without_run_stop_is_a_crash(tmp_path: Path) -> None:
     run = Run(tmp_path)
     run.start()

@@ -379,6 +379,22 @@ def test_straggler_is_shown_by_its_own_steps(tmp_path: Path) -> None:
     assert run.metrics["throughput_train"] == pytest.approx(16 / 0.12, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    "ends", [None, [0], [None, None], ["0", "1"], [0, 10**400], [9, 3], [-5, -3], [0, 1, 2], {"least": 0}, True]
+)
+def test_a_witness_without_an_interval_still_tells_a_forged_clock(tmp_path: Path, ends: Any) -> None:
+    """From the first header to the last exit is the most that can have passed."""
+    plan = tiny_plan()
+    folder = write_run(tmp_path / "r1", plan)
+    lines = read_lines(folder / "harness.jsonl")
+    for line in lines:
+        if line["event"] == "witness":
+            line |= {"span_s": ends, "wall_s": 1.0}
+    write_lines(folder / "harness.jsonl", lines)
+    problem = measure(plan, folder).problem
+    assert problem is not None and "the harness saw only 1 s pass" in problem.reason
+
+
 def saw_pass(folder: Path, **ends: float) -> None:
     """The harness's witness tells another least or most."""
     lines = read_lines(folder / "harness.jsonl")

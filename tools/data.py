@@ -169,7 +169,8 @@ def prepare(arguments: argparse.Namespace, root: Path) -> int:
         ) from None
     if status:
         print(f"trainmark: prepare.py of {arguments.model} left with {status}", file=sys.stderr)
-    return status if status in (0, 4) else 1
+    # 2 is argparse's word for a wrong one.
+    return {0: 0, 2: 4, 4: 4}.get(status, 1)
 
 
 def stage_files(arguments: argparse.Namespace, root: Path) -> int:

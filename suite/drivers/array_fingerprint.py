@@ -20,7 +20,10 @@ def of_arrays(batch: Any) -> bytes | None:
 def _content(leaf: Any) -> bytes | None:
     """Bytes that stand for an array; None for what is none."""
     if hasattr(leaf, "numpy"):  # an eager tensor: on the host, this copies nothing
-        leaf = leaf.numpy()
+        try:
+            leaf = leaf.numpy()
+        except (TypeError, RuntimeError):  # of a type that NumPy has not, or one that still wants its gradient
+            return None
     if not isinstance(leaf, (numpy.ndarray, numpy.generic)):
         return None
     values = numpy.asarray(leaf)

@@ -28,11 +28,18 @@ class Asked:
 
     @property
     def told(self) -> str | None:
-        """Hexadecimal digits, for `together`; None where nothing was noted, or something that cannot be read."""
-        return None if self._sum is None or not self._readable else f"{self._sum:0{_DIGITS}x}"
+        """For `together`: hexadecimal digits; None where nothing was noted; empty where that cannot be read."""
+        if not self._readable:
+            return ""
+        return None if self._sum is None else f"{self._sum:0{_DIGITS}x}"
 
 
 def together(shares: Iterable[str | None]) -> str | None:
-    """`asked` of `eval_result` from what every rank told: one that asked nothing, of a small set, adds nothing."""
-    told = [int(share, 16) for share in shares if share is not None]
-    return f"{sum(told) % _MOST:0{_DIGITS}x}" if told else None
+    """`asked` of `eval_result` from what every rank told: one that asked nothing, of a small set, adds nothing.
+
+    None where no rank noted anything, or one of them something that cannot be read.
+    """
+    told = [share for share in shares if share is not None]
+    if not all(told):
+        return None
+    return f"{sum(int(share, 16) for share in told) % _MOST:0{_DIGITS}x}" if told else None

@@ -117,19 +117,21 @@ def test_evaluations_must_ask_alike_where_the_case_says_nothing(tmp_path: Path) 
 
 
 def test_a_driver_that_leaves_out_what_was_asked_is_told(tmp_path: Path) -> None:
-    """Where the case says what that is; a script of others, which tells no mode either, is not held to it."""
+    """Where the case says what that is; and once told, always. A script of others is not held to it."""
 
-    def silent(*keys: str) -> Callable[[Lines, int], None]:
+    def silent(*keys: str, last: bool = False) -> Callable[[Lines, int], None]:
         def change(lines: Lines, rank: int) -> None:
-            for line in lines:
-                if line["event"] == "eval_result":
-                    for key in keys:
-                        del line[key]
+            for line in [line for line in lines if line["event"] == "eval_result"][-1 if last else 0 :]:
+                for key in keys:
+                    del line[key]
 
         return change
 
-    assert "nothing tells what was asked" in outcome_of(tmp_path, silent("asked"))
-    assert outcome_of(tmp_path / "script", silent("asked", "training", "counted")).startswith("passed")
+    assert "nothing tells what was asked" in outcome_of(tmp_path / "a", silent("asked"))
+    assert "nothing tells what was asked" in outcome_of(tmp_path / "b", silent("asked", "training", "counted"))
+    unsaid = tiny_plan().quality
+    assert "asked is told 2 times of 3" in outcome_of(tmp_path / "c", silent("asked", last=True), quality=unsaid)
+    assert outcome_of(tmp_path / "d", silent("asked"), quality=unsaid).startswith("passed")
 
 
 def test_training_that_goes_on_after_the_target_is_told(tmp_path: Path) -> None:

@@ -113,7 +113,8 @@ class FillBlanks(Task):
         correct, first = 0, 0
         for question in self.held_out:
             asked = question.candidates[0]
-            self.asks(np.asarray(asked.context), int(asked.blank), *map(int, sorted(question.right)))
+            offered = [np.asarray(one.answer) for one in question.candidates]
+            self.asks(np.asarray(asked.context), int(asked.blank), offered, *map(int, sorted(question.right)))
             mine = scores[first : first + len(question.candidates)]
             first += len(question.candidates)
             correct += bool(np.isfinite(mine).all()) and int(mine.argmax()) in question.right
