@@ -94,7 +94,7 @@ def test_the_matrix_writes_into_no_folder_that_holds_something(
 
 
 @pytest.mark.parametrize("main", [reduce_events.main, log_flood.main], ids=["reduce_events", "log_flood"])
-@pytest.mark.parametrize(("word", "status"), [("--help", 0), ("many", 2)])
+@pytest.mark.parametrize(("word", "status"), [("--help", 0), ("many", 4)])
 def test_the_lone_benchmarks_explain_themselves(
     main: Callable[[], int],
     word: str,
@@ -106,7 +106,7 @@ def test_the_lone_benchmarks_explain_themselves(
     with pytest.raises(SystemExit) as left:
         main()
     said = capsys.readouterr()
-    assert left.value.code == status and "usage:" in said.out + said.err
+    assert left.value.code == status and ("usage:" in said.out or "--help" in said.err)
 
 
 def test_overheads_explain_themselves(capsys: pytest.CaptureFixture[str]) -> None:
