@@ -65,6 +65,7 @@ def losses(session: Path) -> list[float]:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_a_container_changes_only_what_it_must(dockerd: PrivateEngine, tmp_path: Path) -> None:
     """The same plan, the same losses and curve to the last digit; image, host's name and clock's readings differ."""
     site = tmp_path / "site.toml"

@@ -179,6 +179,7 @@ def shipped(model: str, preset: str, topology: str) -> Plan:
 
 
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_callback_and_log_agree_where_each_can_observe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whisper's small script, once on two ranks of `accelerate launch` by callback, once by its log alone."""
     monkeypatch.setenv("TRAINMARK_PYTHON_ACCELERATE", hf_python())

@@ -259,7 +259,8 @@ def test_a_submitted_job_outlives_its_submitter(tmp_path: Path, cluster: Cluster
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model", [pytest.param("glm", marks=pytest.mark.nightly), "alma"])
+@pytest.mark.nightly
+@pytest.mark.parametrize("model", ["glm", "alma"])
 def test_a_case_trains_on_two_nodes(tmp_path: Path, cluster: Cluster, model: str) -> None:
     """Through the command line, to its target."""
     site = tmp_path / "site.toml"

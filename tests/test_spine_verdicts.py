@@ -72,8 +72,10 @@ def test_glm_reaches_its_target_in_time_and_the_verdict_replays(checkout: Clone)
 
 @pytest.mark.parametrize(
     "broken",
-    [("--set", "lr=0.0", "--set", "max_samples=1600"), ("--sabotage", "labels_shuffled")],
-    ids=["lr 0", "shuffled"],
+    [
+        pytest.param(("--set", "lr=0.0", "--set", "max_samples=1600"), id="lr 0"),
+        pytest.param(("--sabotage", "labels_shuffled"), id="shuffled", marks=pytest.mark.nightly),
+    ],
 )
 def test_a_model_that_does_not_learn_fails_on_quality(checkout: Clone, broken: tuple[str, ...]) -> None:
     """The run goes to its end and misses the target; a model that stands still does so at any length."""

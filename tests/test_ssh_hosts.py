@@ -336,9 +336,10 @@ def test_one_machine_under_two_names_is_refused(lab: Lab) -> None:
     ("settings", "quality"),
     [
         pytest.param(["--set", "max_samples=1600", *BRIEF_BASE], "fail", id="1600 samples"),
-        pytest.param([], "pass", id="to its target", marks=pytest.mark.nightly),
+        pytest.param([], "pass", id="to its target"),
     ],
 )
+@pytest.mark.nightly
 def test_glm_trains_on_two_hosts_that_share_nothing(hosts: Lab, settings: list[str], quality: str) -> None:
     """As a user says it, from a checkout that the hosts do not see."""
     pytest.importorskip("torch")
