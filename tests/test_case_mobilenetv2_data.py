@@ -225,9 +225,16 @@ def test_every_photograph_is_trained_on_once_an_epoch_and_evaluated_once(photogr
     one = full(photographs)
     labels = torch.cat([batch["labels"] for batch in one.train_batches(1)])
     assert torch.bincount(labels).tolist() == [20] * 4
-    shares = [full(photographs, rank=rank, world=3).images.eval_batches(2) for rank in range(3)]
+    heard: list[tuple[str, int]] = []
+    shares = [
+        full(photographs, rank=rank, world=3).images.eval_batches(2, lambda *asked: heard.append(asked))
+        for rank in range(3)
+    ]
     labels = torch.cat([batch["labels"] for share in shares for batch in share])
     assert torch.bincount(labels).tolist() == [5] * 4
+    assert [label for _, label in heard] == labels.tolist()
+    held_out = (photographs / "val").glob("*/*")
+    assert sorted(name for name, _ in heard) == sorted(f"{path.parent.name}/{path.name}" for path in held_out)
 
 
 def test_processes_decode_what_the_training_itself_would(photographs: Path) -> None:

@@ -80,14 +80,16 @@ def test_photographs_are_found_decoded_and_shared(case: SimpleNamespace, tmp_pat
                 picture = np.full((40 + index, 50, 3), 60 + 120 * number, np.uint8)
                 image.fromarray(picture).save(tmp_path / part / name / f"{index}.png")
     options = {"classes": 2, "image_size": 16, "seed": 1, "workers": 2}
-    shown = []
+    shown, heard = [], []
     for rank in (0, 1):
         place = case.data.Place(rank, 2)
         images = case.imagenet.ImageNet(tmp_path / "train", tmp_path / "val", place=place, **options)
-        for batch in [*images.train_batches(1, 3), *images.eval_batches(2)]:
+        for batch in [*images.train_batches(1, 3), *images.eval_batches(2, lambda *asked: heard.append(asked))]:
             assert (batch["images"].reshape(len(batch["labels"]), -1).mean(1) == 60 + 120 * batch["labels"]).all()
             shown.append(len(batch["labels"]))
     assert sum(shown) == 12 + 6
+    held_out = (tmp_path / "val").glob("*/*")
+    assert sorted(name for name, _ in heard) == sorted(f"{path.parent.name}/{path.name}" for path in held_out)
     with pytest.raises(Exception, match=r"has 2 classes, not num_classes = 3"):
         case.imagenet.ImageNet(tmp_path / "train", tmp_path / "val", place=place, **options | {"classes": 3})
 

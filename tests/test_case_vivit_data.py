@@ -170,11 +170,13 @@ def test_a_held_out_video_is_cut_into_all_its_clips(tmp_path: Path) -> None:
     whole = [batch["labels"].tolist() for batch in videos(folder, **shapes).clips.eval_batches(4)]
     assert [len(labels) for labels in whole] == [4, 4, 4, 3]
     assert sorted(chain(*whole)) == [0] * 5 + [1] * 5 + [2] * 5
-    shared = []
+    shared, heard = [], []
     for rank in range(4):
-        batches = videos(folder, rank, 4, **shapes).clips.eval_batches(4)
+        batches = videos(folder, rank, 4, **shapes).clips.eval_batches(4, lambda *asked: heard.append(asked))
         shared += [label for batch in batches for label in batch["labels"].tolist()]
     assert sorted(shared) == sorted(chain(*whole))
+    held_out = (folder / "UCF101_subset" / "val").glob("*/*")
+    assert sorted(name for name, _ in heard) == sorted(f"{path.parent.name}/{path.name}" for path in held_out)
 
 
 def test_boxes_lie_in_the_frame_and_a_cut_is_bilinear() -> None:

@@ -50,8 +50,11 @@ halves = [[batch["images"] for batch in part.train_batches(1, 2)] for part in pa
 assert all(np.array_equal(np.concatenate(pair), one) for pair, one in zip(zip(*halves), once))
 other = next(iter(whole.train_batches(2, 4)))["images"]
 assert not np.array_equal(other, once[0])
-labels = [label for part in parts for batch in part.eval_batches(3) for label in batch["labels"].tolist()]
-assert sorted(labels) == [0, 0, 1, 1]
+heard = []
+hear = lambda *asked: heard.append(asked)
+labels = [label for part in parts for batch in part.eval_batches(3, hear) for label in batch["labels"].tolist()]
+assert sorted(labels) == [0, 0, 1, 1] and [label for _, label in heard] == labels
+assert len({name for name, _ in heard}) == 4 and all(name.count("/") == 1 for name, _ in heard)
 """
 
 

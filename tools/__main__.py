@@ -6,8 +6,9 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
+from suite import command_line
 from suite.errors import UsageProblem
 from tools import check, convert, data, new
 
@@ -15,12 +16,8 @@ ROOT = Path(__file__).resolve().parent.parent
 """The checkout."""
 
 
-class Parser(argparse.ArgumentParser):
-    """An argument parser whose errors are the project's: one sentence, exit 4."""
-
-    def __init__(self, **options: Any) -> None:
-        # An abbreviation of ours could swallow an option that is meant for a case's prepare.py.
-        super().__init__(**options, allow_abbrev=False)
+class Parser(command_line.Parser):
+    """One whose errors leave by `main`. An abbreviation could swallow an option meant for a case's prepare.py."""
 
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the usage."""

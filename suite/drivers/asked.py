@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from suite.drivers.array_fingerprint import of_arrays
 
 _DIGITS = 16
 _MOST = 1 << 4 * _DIGITS
+Ask = Callable[..., None]
+"""A Task's `asks`, in the hands of a data set: called for each question when it is drawn."""
+
+
+def unheard(*question: Any) -> None:
+    """For who draws questions and does not evaluate."""
 
 
 class Asked:
@@ -32,6 +38,22 @@ class Asked:
         if not self._readable:
             return ""
         return None if self._sum is None else f"{self._sum:0{_DIGITS}x}"
+
+
+class Asking:
+    """What every framework's Task has for its questions."""
+
+    asked: Asked | None = None
+    """Set by the driver for an evaluation."""
+
+    def asks(self, *question: Any) -> None:
+        """To be called by `evaluate` for each thing it asks, with what that is known by: so the verdict knows it too.
+
+        Plain values and NumPy arrays as they lie in the data, the same on every machine: words, whole numbers, the
+        name of a file and its label; nothing computed in floating point.
+        """
+        if self.asked is not None:
+            self.asked.note(question)
 
 
 def together(shares: Iterable[str | None]) -> str | None:

@@ -149,8 +149,8 @@ def test_alma_is_asked_the_same_in_either_direction() -> None:
     for pair in ("en-de", "de-en"):
         task = made(case_alma, base_steps=0, language_pair=pair)
         task.prepare_data()
-        whole = Asked()
-        for question in task.held_out:
-            whole.note(tuple(sorted((question.source, question.reference))))
-        asked.append(whole.told)
+        task._answers = lambda model, prompts: [()] * len(prompts)  # what is answered does not matter here
+        task.asked = Asked()
+        task.evaluate(None)
+        asked.append(task.asked.told)
     assert asked[0] == asked[1] and asked[0] is not None

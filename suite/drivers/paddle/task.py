@@ -1,18 +1,16 @@
 """What a case tells the driver: its model, its data, its loss and its evaluation. Everything else is the driver's."""
 
+from suite.drivers.asked import Asking
 from suite.drivers.events import RunProblem
 
 
-class Task:
+class Task(Asking):
     """Base class of a case's training. One instance in each rank; the driver calls the methods in the order below.
 
     `self.run` is the RunSpec (params, seed, mode, data_dir, case_dir, topology), `self.device` the Device,
     `self.rank` and `self.world_size` this process's place. A task never touches process groups, precision, clocks,
     checkpoints or events: the driver does, the same way for every case.
     """
-
-    asked = None
-    """Set by the driver for an evaluation."""
 
     def __init__(self, run, device, slots, rank, world_size):
         self.run = run
@@ -64,15 +62,6 @@ class Task:
     def evaluate_on_training_data(self):
         """From now on, evaluate what was trained on (`--sabotage eval_on_train_data`). Called after `prepare_data`."""
         raise RunProblem(f"{type(self).__name__} has no evaluate_on_training_data: break the run in another way")
-
-    def asks(self, *question):
-        """To be called by `evaluate` for each thing it asks, with what that is known by: so the verdict knows it too.
-
-        Plain values and NumPy arrays as they lie in the data, the same on every machine: words, whole numbers, the
-        name of a file and its label; nothing computed in floating point.
-        """
-        if self.asked is not None:
-            self.asked.note(question)
 
     def evaluate(self, model):
         """Metrics as {name: (numerator, denominator)} of this rank's disjoint shard of the evaluation set.

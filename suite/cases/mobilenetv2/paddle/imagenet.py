@@ -13,6 +13,7 @@ import numpy as np
 from crops import middle_crop, random_crop
 from data import Batch, Place, mix, shards, shuffled
 
+from suite.drivers.asked import Ask, unheard
 from suite.drivers.events import RunProblem
 
 ENDINGS = (".jpeg", ".jpg", ".png")
@@ -75,20 +76,15 @@ class ImageNet:
             # One stream of chance for each image of an epoch, whichever thread or rank has it.
             yield self._batch("train", [(index, Random(seed << 24 | index)) for index in mine])
 
-    def questions(self) -> Iterator[tuple[str, int]]:
-        """What each photograph of this rank's share of the evaluation is known by: its name and its class."""
-        for index in self._mine():
-            name, number = self.parts["held_out"][1][index]
-            yield Path(name).as_posix(), number
-
-    def _mine(self) -> range:
-        return range(self.place.rank, len(self.parts["held_out"][1]), self.place.world_size)
-
-    def eval_batches(self, batch_size: int) -> Iterator[Batch]:
+    def eval_batches(self, batch_size: int, ask: Ask = unheard) -> Iterator[Batch]:
         """This rank's share of the held-out photographs, each once; the last batch may be short."""
-        mine = self._mine()
+        files = self.parts["held_out"][1]
+        mine = range(self.place.rank, len(files), self.place.world_size)
         for first in range(0, len(mine), batch_size):
-            yield self._batch("held_out", [(index, None) for index in mine[first : first + batch_size]])
+            some = mine[first : first + batch_size]
+            for index in some:
+                ask(Path(files[index][0]).as_posix(), files[index][1])
+            yield self._batch("held_out", [(index, None) for index in some])
 
     def _batch(self, part: str, asked: list[tuple[int, Random | None]]) -> Batch:
         folder, files = self.parts[part]

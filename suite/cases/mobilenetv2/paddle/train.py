@@ -78,9 +78,7 @@ class Classify(Task):
         if any(layer.training for layer in model.sublayers(include_self=True)):
             raise RunProblem("the model is evaluated in training mode: it would judge an image by its neighbours")
         correct = shown = 0
-        for question in self.images.questions():
-            self.asks(*question)
-        for batch in self.images.eval_batches(self.params["eval_batch_size"]):
+        for batch in self.images.eval_batches(self.params["eval_batch_size"], self.asks):
             scores = model(self.device.to(batch["images"])).astype("float32").numpy()
             # An image with a score that is no number is not answered.
             answered = np.isfinite(scores).all(1)

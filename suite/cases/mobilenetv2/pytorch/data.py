@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from suite.drivers.asked import Ask
+
 Batch = dict[str, Tensor]
 """`images` [B, H, W, colours] in bytes, `labels` [B]."""
 
@@ -33,11 +35,8 @@ class Images(Protocol):
     def train_batches(self, epoch: int, batch_size: int, skip: int) -> Iterator[Batch]:
         """This rank's full batches of an epoch, without the first `skip`."""
 
-    def questions(self) -> Iterator[tuple[object, int]]:
-        """What each image of this rank's share of the evaluation is known by, and its class."""
-
-    def eval_batches(self, batch_size: int) -> Iterator[Batch]:
-        """This rank's share of the evaluation, every image once; the last batch may be short."""
+    def eval_batches(self, batch_size: int, ask: Ask) -> Iterator[Batch]:
+        """This rank's share of the evaluation, every image once; the last batch may be short. `ask` hears of each."""
 
 
 def mix(seed: int, epoch: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import NamedTuple
@@ -16,6 +17,7 @@ from data import Batch, Place, mix, shards, shuffled
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
+from suite.drivers.asked import Ask, unheard
 from suite.drivers.events import RunProblem
 
 ENDINGS = (".jpeg", ".jpg", ".png")
@@ -124,21 +126,17 @@ class ImageNet:
         self._train_asked.batches = ([(index, seed) for index in mine] for mine in batches)
         yield from _named(self._train_loader)
 
-    def questions(self) -> Iterator[tuple[str, int]]:
-        """What each photograph of this rank's share of the evaluation is known by: its name and its class."""
-        for index in self._mine():
-            yield os.fsdecode(self.held_out.names[index]), int(self.held_out.labels[index])
-
-    def _mine(self) -> range:
-        return range(self.place.rank, len(self.held_out.labels), self.place.world_size)
-
-    def eval_batches(self, batch_size: int) -> Iterator[Batch]:
+    def eval_batches(self, batch_size: int, ask: Ask = unheard) -> Iterator[Batch]:
         """This rank's share of the held-out photographs, each once; the last batch may be short."""
-        mine = self._mine()
+        mine = range(self.place.rank, len(self.held_out.labels), self.place.world_size)
         self._eval_asked.batches = (
             [(index, None) for index in mine[first : first + batch_size]] for first in range(0, len(mine), batch_size)
         )
-        yield from _named(self._eval_loader)
+        drawn = iter(mine)
+        for batch in _named(self._eval_loader):
+            for index in islice(drawn, len(batch["labels"])):
+                ask(os.fsdecode(self.held_out.names[index]), int(self.held_out.labels[index]))
+            yield batch
 
 
 def _loader(photographs: Photographs, asked: Asked, workers: int) -> DataLoader:

@@ -83,9 +83,7 @@ class Classify(Task):
             raise RunProblem("the model is evaluated in training mode: it would judge an image by its neighbours")
         size, shown = self.params["eval_batch_size"], 0
         correct = torch.zeros((), dtype=torch.int64, device=self.device.torch_device)
-        for question in self.images.questions():
-            self.asks(*question)
-        for batch in self.images.eval_batches(size):
+        for batch in self.images.eval_batches(size, self.asks):
             shown += len(batch["labels"])
             moved = self.device.to(filled(batch, size))
             scores = model(moved["images"])

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from data import Batch, Place, shards, shuffled
 
+from suite.drivers.asked import Ask, unheard
+
 HELD_OUT = 500
 SPLIT_SEED = 0
 """The split is the same for every seed of a run."""
@@ -74,11 +76,7 @@ class Digits:
         mine = slice(self.place.rank, None, self.place.world_size)
         straight = np.broadcast_to(np.eye(2, 3, dtype=np.float32), (len(labels[mine]), 2, 3))
         self.held_out = {"images": drawn(images[mine], straight, self.size), "labels": labels[mine]}
-        self._asked = np.asarray(images[mine]).astype(np.int64)  # of 0 to 16: whole numbers, whatever draws them
-
-    def questions(self) -> Iterator[tuple[np.ndarray, int]]:
-        """What each digit of this rank's share of the evaluation is known by: its pixels and its class."""
-        return zip(self._asked, map(int, self.held_out["labels"]))
+        self._stored = np.asarray(images[mine]).astype(np.int64)  # whole numbers, of 0 to 16
 
     def train_batches(self, epoch: int, batch_size: int, skip: int = 0) -> Iterator[Batch]:
         """This rank's full batches of an epoch, without the first `skip`."""
@@ -86,8 +84,11 @@ class Digits:
         for mine in shards(shuffled(len(self.labels), self.seed, epoch), batch_size, self.place, skip):
             yield {"images": drawn(self.images[mine], places[mine], self.size), "labels": self.labels[mine]}
 
-    def eval_batches(self, batch_size: int) -> Iterator[Batch]:
+    def eval_batches(self, batch_size: int, ask: Ask = unheard) -> Iterator[Batch]:
         """This rank's share of the 500 held-out digits, each once; the last batch may be short."""
         images, labels = self.held_out["images"], self.held_out["labels"]
         for first in range(0, len(labels), batch_size):
-            yield {"images": images[first : first + batch_size], "labels": labels[first : first + batch_size]}
+            mine = slice(first, first + batch_size)
+            for pixels, label in zip(self._stored[mine], labels[mine]):
+                ask(pixels, int(label))
+            yield {"images": images[mine], "labels": labels[mine]}

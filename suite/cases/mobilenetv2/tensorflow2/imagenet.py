@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 from data import Batch, Place, shards, shuffled
 
+from suite.drivers.asked import Ask, unheard
 from suite.drivers.events import RunProblem
 
 ENDINGS = (".jpeg", ".jpg", ".png")
@@ -94,17 +96,14 @@ class ImageNet:
         mine = [index for batch in shards(order, batch_size, self.place, skip) for index in batch]
         return self._batches(self.train, mine, batch_size, (self.seed * 1_000_003 + epoch) % 2**31)
 
-    def questions(self) -> Iterator[tuple[str, int]]:
-        """What each photograph of this rank's share of the evaluation is known by: its name and its class."""
-        for index in self._mine():
-            yield "/".join(Path(self.held_out.names[index]).parts[-2:]), int(self.held_out.labels[index])
-
-    def _mine(self) -> range:
-        return range(self.place.rank, len(self.held_out.labels), self.place.world_size)
-
-    def eval_batches(self, batch_size: int) -> Iterator[Batch]:
+    def eval_batches(self, batch_size: int, ask: Ask = unheard) -> Iterator[Batch]:
         """This rank's share of the held-out photographs, each once; the last batch may be short."""
-        return self._batches(self.held_out, self._mine(), batch_size, None)
+        mine = range(self.place.rank, len(self.held_out.labels), self.place.world_size)
+        drawn = iter(mine)
+        for batch in self._batches(self.held_out, mine, batch_size, None):
+            for index in islice(drawn, len(batch["labels"])):
+                ask("/".join(Path(self.held_out.names[index]).parts[-2:]), int(self.held_out.labels[index]))
+            yield batch
 
     def _batches(self, files: Files, order: Sequence[int], batch_size: int, seed: int | None) -> Iterator[Batch]:
         """In order, `num_workers` photographs at a time; the host computes them, whatever trains."""

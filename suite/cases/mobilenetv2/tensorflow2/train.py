@@ -78,9 +78,7 @@ class Classify(Task):
         """Exact top-1 of this rank's share: sums, each image once."""
         size, shown, correct = self.params["eval_batch_size"], 0, 0
         score = self._scorer(model)
-        for question in self.images.questions():
-            self.asks(*question)
-        for batch in self.images.eval_batches(size):
+        for batch in self.images.eval_batches(size, self.asks):
             images, labels = batch["images"], batch["labels"]
             missing = size - len(labels)  # one shape only, so that nothing is traced again
             filled = np.concatenate([images, np.zeros((missing, *images.shape[1:]), np.uint8)]) if missing else images

@@ -8,6 +8,8 @@ from pathlib import Path
 import numpy as np
 from data import Batch, Job, Place
 
+from suite.drivers.asked import Ask, unheard
+
 TRAIN_CLIPS, EVAL_CLIPS = 2000, 400
 HELD_OUT = 500
 """Digits that are seen in the evaluation only."""
@@ -92,15 +94,11 @@ class Digits:
         """Evaluate clips of the training from now on, as many as were held out (a run broken on purpose)."""
         self.held_out = self.builder
 
-    def questions(self) -> Iterator[tuple[int, int]]:
-        """What each clip of this rank's share of the evaluation is known by: the part of the digits, its number."""
-        return ((self.held_out.part, number) for number in self._mine())
-
-    def _mine(self) -> range:
-        return range(self.place.rank, EVAL_CLIPS, self.place.world_size)
-
-    def eval_batches(self, batch_size: int) -> Iterator[Batch]:
+    def eval_batches(self, batch_size: int, ask: Ask = unheard) -> Iterator[Batch]:
         """This rank's share of the evaluation, each clip once; the last batch may be short."""
-        mine = self._mine()
+        mine = range(self.place.rank, EVAL_CLIPS, self.place.world_size)
         for first in range(0, len(mine), batch_size):
-            yield self.held_out.batch(mine[first : first + batch_size])
+            some = mine[first : first + batch_size]
+            for number in some:
+                ask(self.held_out.part, number)
+            yield self.held_out.batch(some)

@@ -100,9 +100,7 @@ class Classify(Task):
         """Exact top-1 of this rank's share: sums, each clip once, and the host waits once, at the end."""
         size, shown = self.params["eval_batch_size"], 0
         correct = torch.zeros((), dtype=torch.int64, device=self.device.torch_device)
-        for question in self.clips.questions():
-            self.asks(*question)
-        for batch in self.clips.eval_batches(size):
+        for batch in self.clips.eval_batches(size, self.asks):
             shown += len(batch["labels"])
             moved = self.device.to({name: torch.from_numpy(array) for name, array in filled(batch, size).items()})
             scores = model(moved["clips"])

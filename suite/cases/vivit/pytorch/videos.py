@@ -14,6 +14,7 @@ from data import Batch, Job, Place, chance
 from decoders import ARRAYS, VIDEOS, check_decoder, read
 from frames import cut, random_box, span, spread, whole_box
 
+from suite.drivers.asked import Ask, unheard
 from suite.drivers.events import RunProblem
 
 
@@ -95,11 +96,12 @@ class Ucf101:
         """Evaluate the videos of the training from now on (a run broken on purpose)."""
         self.held_out = self.builder.part
 
-    def eval_batches(self, batch_size: int) -> Iterator[Batch]:
+    def eval_batches(self, batch_size: int, ask: Ask = unheard) -> Iterator[Batch]:
         """Every clip of this rank's share of the held-out videos, each once; the last batch may be short."""
         clips: list[np.ndarray] = []
         labels: list[int] = []
         for video, found in self._all_clips():
+            ask(self.held_out.names[video], self.held_out.labels[video])
             clips += found
             labels += [self.held_out.labels[video]] * len(found)
             while len(clips) >= batch_size:
@@ -108,18 +110,12 @@ class Ucf101:
         if clips:
             yield {"clips": np.stack(clips), "labels": np.array(labels)}
 
-    def questions(self) -> Iterator[tuple[str, int]]:
-        """What each held-out video of this rank's share is known by: its name, its class."""
-        return ((self.held_out.names[video], self.held_out.labels[video]) for video in self._mine())
-
-    def _mine(self) -> range:
-        return range(self.place.rank, len(self.held_out.names), self.place.world_size)
-
     def _all_clips(self) -> Iterator[tuple[int, list[np.ndarray]]]:
         """(video, its clips), decoded by threads, in order and not far ahead."""
+        mine = range(self.place.rank, len(self.held_out.names), self.place.world_size)
         with ThreadPoolExecutor(self.threads) as pool:
             waiting = deque()
-            for video in self._mine():
+            for video in mine:
                 waiting.append((video, pool.submit(self.clips_of, video)))
                 if len(waiting) > self.threads:
                     done, clips = waiting.popleft()
