@@ -75,6 +75,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("kept", type=Path, metavar="KEPT", help="the folder of `sabotage_matrix --kept`")
     parser.add_argument("--case", action="append", choices=CASES, help="default: every mini case")
     words = parser.parse_args(arguments)
+    if not words.kept.is_dir():
+        parser.error(f"{words.kept}: no such folder; name the one of `sabotage_matrix --kept`")
     cases, kept = words.case or list(CASES), Kept(words.kept)
     found = {cell: kept.find(cell) for case in cases for cell in with_twins(cells(case))}
     table, notes = grid(found, cases)

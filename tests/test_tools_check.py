@@ -347,6 +347,11 @@ CASE_FAULTS: dict[str, tuple[Change, str, str]] = {
         "mutable lists eval_every_samples; take it out",
     ),
     "no target": (edit(f"{C}/case.toml", "[target]", "[target.x]"), f"{C}/case.toml", "target"),
+    "what an evaluation asks, where the preset's own target hides it": (
+        edit(f"{C}/case.toml", "[target]\n", "[target]\ncounted = 300\nasked = '0123456789abcdef'\n"),
+        f"{C}/case.toml",
+        r"\[preset\.mini\.target\] takes the place of \[target\] whole, and has no counted and no asked; say there",
+    ),
     "a source that cites nothing": (
         edit(f"{C}/case.toml", "the paper, table 2: 0.8", "tbd"),
         f"{C}/case.toml",

@@ -78,10 +78,25 @@ def check_spec(case: CaseFolder, spec: CaseSpec, label: str) -> Iterator[Finding
             yield Finding(
                 label, f"preset {preset} has no [target]", "say which value quality must reach, and its source"
             )
+    yield from _hidden(spec, label)
     for key in sorted(set(spec.mutable) & set(NOT_MUTABLE)):
         yield Finding(label, f"mutable lists {key}", "take it out: when and by which lot a case is judged is its own")
     for where, scope in _scopes(spec):
         yield from _sources(scope, where, label)
+
+
+def _hidden(spec: CaseSpec, label: str) -> Iterator[Finding]:
+    """What the root's target says of an evaluation does not hold for a preset that has a target of its own."""
+    for name, preset in spec.preset.items():
+        if spec.target is None or preset.target is None:
+            continue
+        said = [key for key in ("counted", "asked") if getattr(spec.target, key) is not None]
+        if lost := [key for key in said if getattr(preset.target, key) is None]:
+            yield Finding(
+                label,
+                f"[preset.{name}.target] takes the place of [target] whole, and has no {' and no '.join(lost)}",
+                "say there what its own evaluation asks",
+            )
 
 
 def _scopes(spec: CaseSpec) -> Iterator[tuple[str, Scope]]:

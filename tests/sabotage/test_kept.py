@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks import sabotage_matrix, sabotage_table
 from benchmarks.sabotage_cells import Cell, cells, with_twins
 from benchmarks.sabotage_ended import Ended, Kept
@@ -95,4 +97,11 @@ def test_the_page_says_of_each_cell_how_it_ended(tmp_path: Path) -> None:
     assert "| `lr_zero` | converge 1x1 | quality | not run |" in table
     assert "| `seed_reused` | converge 1x1 | **passed** (1) | not run |" in table
     assert notes == ["(1) vivit, `seed_reused`: passed: nothing was told"]
+    (tmp_path / "kept").mkdir()
     assert sabotage_table.main([str(tmp_path / "kept"), "--case", "vivit"]) == 1
+
+
+def test_a_table_of_no_folder_is_wrong_usage_and_makes_none(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit) as left:
+        sabotage_table.main([str(tmp_path / "typo")])
+    assert left.value.code == 4 and not list(tmp_path.iterdir())
