@@ -45,9 +45,11 @@ def find_steady(steps: Sequence[float]) -> Steady:
     Blocks of BLOCK steps. With m_j their medians and d the median of |m_j+1 - m_j| over the second half of the run,
     tolerance = max(BASE_TOLERANCE, 3 x 1.4826 x d / median(m_j)), at most MAX_TOLERANCE: neighbours more than three
     robust standard deviations apart are not noise, and a slow trend does not widen it. The tail begins at the first
-    step whose next two blocks agree within the tolerance and are no slower than what follows, after any step of the
-    first block that takes SLOW_STEP times the median. It must hold MIN_STEADY_STEPS steps without a drift: a
-    difference of its last third from its first beyond DRIFT_LIMIT (or the tolerance) that is also a trend.
+    step whose next two blocks agree and are no slower than what follows, after any step of the first block that takes
+    SLOW_STEP times the median. Blocks agree within the tolerance, or where a steady trend through them would reach no
+    DRIFT_LIMIT in the tail, which matters in tails of fewer than 75 steps. The tail must hold MIN_STEADY_STEPS steps
+    without a drift: a difference of its last third from its first beyond DRIFT_LIMIT (or the tolerance) that is also a
+    trend.
     """
     half = steps[len(steps) // 2 :]
     usual = median(half) if half else 0.0
@@ -90,7 +92,9 @@ def _first_steady(steps: Sequence[float], tolerance: float, usual: float) -> int
     ceiling = usual * (1 + max(tolerance, DRIFT_LIMIT))
     for start in range(0, len(steps) - 2 * BLOCK + 1, BLOCK // 2):
         here, there = median(steps[start : start + BLOCK]), median(steps[start + BLOCK : start + 2 * BLOCK])
-        if abs(here - there) <= tolerance * max(there, 1e-12) and here <= ceiling:
+        # Thirds of a tail lie two thirds of it apart: what they may differ by, and blocks their part of that.
+        allowed = max(tolerance, DRIFT_LIMIT * BLOCK / (2 / 3 * (len(steps) - start)))
+        if abs(here - there) <= allowed * max(there, 1e-12) and here <= ceiling:
             slow = [i for i in range(start, start + BLOCK) if steps[i] > SLOW_STEP * here]
             return slow[-1] + 1 if slow else start
     return len(steps)

@@ -71,6 +71,21 @@ def test_two_levels_in_turn_are_borne_only_within_reason() -> None:
     assert find_steady(([1.0] * 10 + [3.0] * 10) * 10).reason != ""
 
 
+@pytest.mark.parametrize(
+    ("count", "share", "steady"),
+    [
+        pytest.param(26, 0.0025, True, id="few-steps-within-the-limit-of-drift"),
+        pytest.param(26, 0.005, False, id="few-steps-beyond-it"),
+        pytest.param(40, 0.0025, False, id="more-steps-beyond-it"),
+        pytest.param(400, 0.0001, True, id="many-steps-within-it"),
+    ],
+)
+def test_a_trend_is_borne_as_far_as_the_drift_it_makes(count: int, share: float, steady: bool) -> None:
+    """Of long steps a run has few, and neighbouring blocks lie as far apart as its thirds."""
+    steps = [time * (1 - share) ** i for i, time in enumerate(noisy(count, noise=0.0005))]
+    assert (find_steady(steps).reason == "") is steady
+
+
 @pytest.mark.parametrize("n", [0, 1, MIN_STEADY_STEPS - 1])
 def test_too_few_steps(n: int) -> None:
     steady = find_steady([1.0] * n)
