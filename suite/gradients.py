@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import fmean, stdev
 from typing import NamedTuple
 
 TENSOR = 2.0
@@ -18,6 +19,13 @@ ALONG = 5e-3
 """The length along the true gradient may differ by this share: what shortens all gradients alike is no rounding."""
 ALONG_ERROR = 0.1
 """And by this share of the standard part's own error, of which some lies along the gradient by chance."""
+
+CHANCE = 1.25
+"""Draws of dropout may part gradients, squared, by this many times as much as the standard part's, or as little."""
+STANDARD_ERRORS = 4.0
+"""So many of the difference are left to the luck of the draws."""
+UNTOLD = 3.0
+"""Where that luck alone could be so many times as much, nothing can be told."""
 
 KEYS = ("truth", "standard", "replaced", "standard_along", "replaced_along")
 APART = ("loss", "buffer: ")
@@ -77,8 +85,51 @@ def judge(sums: Mapping[str, Mapping[str, float]]) -> Judged:
     )
 
 
+def judge_chance(found: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]) -> list[str]:
+    """Why replaced parts let chance in otherwise than the standard ones; empty: they do as they do.
+
+    `found` is what `suite.drivers.pytorch.gradients` says of each dropout. With a the length of a draw along the
+    gradient without chance and d the squared distance of two draws, both of the same batches, means over all of them:
+    |mean(a_r - a_s)| <= ALONG + e and |mean(ln d_r / d_s)| <= ln CHANCE + e, where e is STANDARD_ERRORS of the mean.
+    Raises ValueError where e leaves room for anything, and for what is no number.
+    """
+    reasons = []
+    for key, sides in found.items():
+        along, other_along = (_all_finite(key, side, sides[side]["along"]) for side in ("standard", "replaced"))
+        apart, other_apart = (_all_finite(key, side, sides[side]["apart"]) for side in ("standard", "replaced"))
+        if not (all(apart) and all(other_apart)):
+            if any(apart) or any(other_apart):
+                side = "standard" if any(apart) else "replaced"
+                reasons.append(f"{key}: chance moves the gradients of the {side} part alone")
+            continue
+        ratios = [math.log(other / one) for one, other in zip(apart, other_apart, strict=True)]
+        ratio, luck = _mean(ratios)
+        if luck > math.log(UNTOLD):
+            raise ValueError(f"{key}: the draws differ too much among themselves; take more --batches")
+        if abs(ratio) > math.log(CHANCE) + luck:
+            reasons.append(f"{key}: two draws part gradients {math.exp(ratio):.2f} times as far, squared")
+        shift, luck = _mean([other - one for one, other in zip(along, other_along, strict=True)])
+        if abs(shift) > ALONG + luck:
+            reasons.append(f"{key}: {100 * shift:+.2f} % along the gradient without it, beside the standard part")
+    return reasons
+
+
+def _all_finite(key: str, side: str, values: Sequence[float]) -> list[float]:
+    return [_finite(f"{key}, {side} part", value, "a draw") for value in values]
+
+
+def _mean(values: Sequence[float]) -> tuple[float, float]:
+    """(mean, STANDARD_ERRORS of it); of one value nothing is known."""
+    if len(values) < 2:
+        raise ValueError("chance was looked at once only; take more --batches")
+    return fmean(values), STANDARD_ERRORS * stdev(values) / math.sqrt(len(values))
+
+
 def _number(name: str, each: Mapping[str, float], key: str) -> float:
-    value = each[key]
+    return _finite(name, each[key], key)
+
+
+def _finite(name: str, value: float | str, key: str) -> float:
     if isinstance(value, str) or not math.isfinite(value):
         raise ValueError(f"{name}: {key} is {value}, not a finite number")
     return float(value)

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from fixtures import gradients
-from suite.gradients import judge
+from suite.gradients import judge, judge_chance
 from suite.proofs import keep
 from suite.slots import Proof, Proofs
 
@@ -46,7 +46,8 @@ class Plain(torch.autograd.Function):
 def attention(query, key, value, bias, dropout):
     """Softmax attention."""
     scores = query.float() @ key.float().transpose(-1, -2) / math.sqrt(query.shape[-1]) * {forward}
-    return Plain.apply(((scores + bias).softmax(-1) @ value.float()).to(query.dtype))
+    shares = torch.nn.functional.dropout((scores + bias).softmax(-1), {dropout}, {dropout} > 0)
+    return Plain.apply((shares @ value.float()).to(query.dtype))
 
 
 def fill(slots):
@@ -102,11 +103,65 @@ def test_no_gradient_is_no_pass() -> None:
         judge({"w": sums(truth=0.0)})
 
 
+def draws(along: list[float], apart: list[float]) -> dict[str, list[float]]:
+    """Of one side."""
+    return {"along": along, "apart": apart}
+
+
+USUAL = draws([0.98, 0.99, 0.97, 0.98], [0.1, 0.2, 0.11, 0.19])
+
+
+@pytest.mark.parametrize(
+    ("replaced", "reason"),
+    [
+        pytest.param(USUAL, "", id="as-the-standard"),
+        pytest.param(draws([0.97, 0.98, 0.98, 0.99], [0.11, 0.19, 0.1, 0.2]), "", id="other-luck"),
+        pytest.param(draws(USUAL["along"], [1.5 * value for value in USUAL["apart"]]), "1.50 times", id="drops-more"),
+        pytest.param(draws(USUAL["along"], [0.6 * value for value in USUAL["apart"]]), "0.60 times", id="drops-less"),
+        pytest.param(draws([value - 0.03 for value in USUAL["along"]], USUAL["apart"]), "-3.00 % along", id="unscaled"),
+        pytest.param(draws([1.0] * 4, [0.0] * 4), "of the standard part alone", id="drops-nothing"),
+    ],
+)
+def test_chance_is_let_in_as_by_the_standard_part(replaced: dict[str, list[float]], reason: str) -> None:
+    """A part that drops nothing is faster, and trains another model."""
+    reasons = judge_chance({"dropout": {"standard": USUAL, "replaced": replaced}})
+    assert bool(reasons) is bool(reason)
+    assert all(said.startswith("dropout: ") and reason in said for said in reasons), reasons
+
+
+def test_a_part_that_drops_where_the_standard_one_does_not_is_another() -> None:
+    """And where neither does, nothing is asked of either."""
+    quiet = draws([1.0] * 4, [0.0] * 4)
+    [reason] = judge_chance({"dropout": {"standard": quiet, "replaced": USUAL}})
+    assert "of the replaced part alone" in reason
+    assert judge_chance({"dropout": {"standard": quiet, "replaced": quiet}}) == []
+
+
+@pytest.mark.parametrize(
+    ("replaced", "said"),
+    [
+        pytest.param(draws([math.nan, 1.0, 1.0, 1.0], USUAL["apart"]), "is nan, not a finite number", id="nan"),
+        pytest.param(draws(USUAL["along"], [0.01, 2.0, 0.01, 2.0]), "more --batches", id="any-luck"),
+    ],
+)
+def test_chance_that_tells_nothing_is_no_pass(replaced: dict[str, list[float]], said: str) -> None:
+    """A number that is none, or draws of which one is as good as another."""
+    with pytest.raises(ValueError, match=said):
+        judge_chance({"dropout": {"standard": USUAL, "replaced": replaced}})
+
+
+def test_one_draw_tells_nothing_of_chance() -> None:
+    """Of its luck nothing is known."""
+    with pytest.raises(ValueError, match="once only"):
+        judge_chance({"dropout": {side: draws([1.0], [0.1]) for side in ("standard", "replaced")}})
+
+
 def vendor(
     tmp_path: Path,
     *,
     forward: str = "1.0",
     backward: str = "1.0",
+    dropout: str = "dropout",
     slot: str = "attention",
     model: str = "glm",
     code: str = "",
@@ -116,7 +171,7 @@ def vendor(
     shutil.copytree(SUITE / "vendors/cpu", acme)
     extern = acme / model / "pytorch/extern"
     extern.mkdir()
-    code = code or ATTENTION.format(forward=forward, backward=backward, slot=slot)
+    code = code or ATTENTION.format(forward=forward, backward=backward, dropout=dropout, slot=slot)
     (extern / "__init__.py").write_text(code)
     return acme
 
@@ -146,6 +201,8 @@ def test_a_right_kernel_gets_its_proof(tmp_path: Path, capsys: pytest.CaptureFix
         pytest.param({"forward": "1.02"}, "DIFFERENT", id="scores-too-large"),
         pytest.param({"backward": "1.01"}, "DIFFERENT", id="gradient-too-long"),
         pytest.param({"forward": "float('nan')"}, "not told", id="nan"),
+        pytest.param({"dropout": "0.0"}, "moves the gradients of the standard part alone", id="drops-nothing"),
+        pytest.param({"dropout": "(2 * dropout)"}, "attention_dropout: two draws part gradients 2.", id="drops-twice"),
     ],
 )
 def test_a_wrong_kernel_gets_none(

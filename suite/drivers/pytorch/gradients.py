@@ -27,6 +27,8 @@ from suite.drivers.pytorch.tensors import map_tensors
 
 SMALL = 64
 """Tensors of fewer values are looked at together: the rounding of a few values is no statistic."""
+DRAWS = 4
+"""Gradients of one batch that differ by chance alone."""
 FP16_SCALE = 1024.0
 """Losses are multiplied by it in fp16, as a loss scaler would, or small gradients round to 0."""
 
@@ -48,7 +50,7 @@ class Sums:
 
     def told(self):
         """The sums, by name; what is not finite as text, which JSON can hold."""
-        return {name: value if math.isfinite(value) else str(value) for name, value in vars(self).items()}
+        return {name: _told_number(value) for name, value in vars(self).items()}
 
 
 class Double(TorchDispatchMode):
@@ -76,6 +78,7 @@ class Bench:
         task_class = _task_class(Path(request["case_dir"]))
         standard = {"optimizer": optimizer.make_optimizer, **task_class.default_slots()}
         filled = fill_slots(standard, request["extern_dir"], request["slots"])
+        self.slots = {"standard": standard, "replaced": filled}
         if missing := sorted(set(request["slots"]) - set(filled.replaced())):
             raise RunProblem(f"extern/ did not fill {', '.join(missing)} on this device; run it where it does")
         seed_everything(self.seed, self.device)
@@ -109,28 +112,62 @@ class Bench:
 
         The loss also as in an evaluation, where a part may take another way: normalise by running statistics, say.
         """
-        seed_everything(self.seed, self.device)
-        model.zero_grad(set_to_none=True)
         exact = model is self.exact
-        scale = 1.0 if exact else self.scale
         batch = _doubled(batch) if exact else batch
-        with Double() if exact else self.low.autocast():
-            loss = task.loss(model, batch)
-        (loss * scale).backward()
+        loss, gradients = self._pass(task, model, batch, self.seed)
         with torch.no_grad(), Double() if exact else self.low.autocast():
             evaluated = task.loss(_evaluating(model), batch)
         model.train()
-        gradients = {
-            name: parameter.grad.detach() / scale
-            for name, parameter in model.named_parameters()
-            if parameter.grad is not None
-        }
         losses = {"loss": loss.detach(), "loss in evaluation": evaluated}
         return losses, gradients, _buffers(model)
 
-    def compare(self, points, between):
+    def _pass(self, task, model, batch, seed):
+        """(loss, {name: gradient}) of a batch, with all that chance decides from `seed`."""
+        seed_everything(seed, self.device)
+        model.zero_grad(set_to_none=True)
+        exact = model is self.exact
+        scale = 1.0 if exact else self.scale
+        with Double() if exact else self.low.autocast():
+            loss = task.loss(model, batch)
+        (loss * scale).backward()
+        named = model.named_parameters()
+        return loss, {name: one.grad.detach() / scale for name, one in named if one.grad is not None}
+
+    def chance(self, rates, stream, points):
+        """Of each parameter that lets chance in, alone and at its rate: what it does to gradients of `points` batches.
+
+        {key: {"standard": …, "replaced": …}}, each {"along": [length along the gradient without chance, as a share of
+        it], "apart": [squared distance of two draws, as a share of its square]}, a number for each draw or two.
+        """
+        batches = [next(stream) for _ in range(points)]
+        state = {name: value.clone() for name, value in self.model.state_dict().items()}
+        plain = [self._pass(self.task, self.model, batch, self.seed)[1] for batch in batches]
+        self.model.load_state_dict(state)
+        return {
+            key: {side: self._drawn(key, rate, side, state, zip(batches, plain, strict=True)) for side in self.slots}
+            for key, rate in rates.items()
+        }
+
+    def _drawn(self, key, rate, side, state, pairs):
+        run = SimpleNamespace(**{**vars(self.task.run), "params": {**self.task.params, key: rate}})
+        task = type(self.task)(run, self.device, self.slots[side], 0, 1)
+        model = task.build().to(self.device.torch_device).train()
+        along, apart = [], []
+        for batch, plain in pairs:
+            size = _dot(plain, plain)
+            for draw in range(0, DRAWS, 2):
+                one, other = (self._restored(task, model, state, batch, self.seed + draw + each) for each in (0, 1))
+                along += [_dot(one, plain) / size, _dot(other, plain) / size]
+                apart.append(max(0.0, _dot(one, one) + _dot(other, other) - 2 * _dot(one, other)) / size)
+        return {"along": [_told_number(value) for value in along], "apart": [_told_number(value) for value in apart]}
+
+    def _restored(self, task, model, state, batch, seed):
+        model.load_state_dict(state)
+        return {name: gradient.clone() for name, gradient in self._pass(task, model, batch, seed)[1].items()}
+
+    def compare(self, points, between, stream):
         """Sums of each tensor over `points` batches, `between` steps of the standard training apart."""
-        sums, stream = {}, self.batches()
+        sums = {}
         for _ in range(points):
             self._point(next(stream), sums)
             for _ in range(between):
@@ -168,6 +205,16 @@ class Bench:
                 parameter.grad /= self.scale
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def _told_number(value):
+    """What is not finite as text, which JSON can hold."""
+    return value if math.isfinite(value) else str(value)
+
+
+def _dot(one, other):
+    """The product of two gradients of the same parameters, in float64."""
+    return sum(float((one[name].double() * other[name].double()).sum()) for name in one)
 
 
 def _doubled(batch):
@@ -223,13 +270,15 @@ def main():
         os.dup2(2, 1)
         try:
             bench = Bench(request)
-            sums = bench.compare(request["points"], request["between"])
+            stream = bench.batches()
+            sums = bench.compare(request["points"], request["between"], stream)
+            chance = bench.chance(request["chance"], stream, request["points"])
         except (Exception, SystemExit) as problem:  # a vendor's code may raise anything
             json.dump({"problem": _told(problem, request["extern_dir"])}, answer)
             return 1
         told = {name: each.told() for name, each in sums.items()}
         versions = {"torch": str(torch.__version__)}
-        json.dump({"sums": told, "versions": versions}, answer)
+        json.dump({"sums": told, "chance": chance, "versions": versions}, answer)
     return 0
 
 
