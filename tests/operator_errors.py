@@ -1,34 +1,27 @@
-"""How far the operators of MobileNetV2's extern/ are from the same in float64: a program, in a process of its own.
+"""How far the operators of a vendor's extern/ are from the same in float64: what the programs for each case share.
 
 Where there is no GPU Triton's interpreter runs the kernels; it has to be chosen before triton is imported, for the
-whole process. Prints one JSON object: `skip`, the reason for which nothing could be measured, or `errors`, for each
-case and quantity |x - truth| / |truth|.
+whole process. So each such program is a process of its own.
 """
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import json
 import os
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-from unittest import mock
 
 import torch
-from torch import Tensor, nn
-from torch.nn import functional as F
+from torch import Tensor
 
 ROOT = Path(__file__).resolve().parent.parent
-EPS = 1e-5
-DTYPES = (torch.float32, torch.bfloat16)
+BOUNDS = {torch.float32: 2e-6, torch.bfloat16: 2**-7}
+"""Of an error as a fraction of the truth: float32 rounds by 6e-8, and a sum or two make it more; bf16 by at most 2**-8,
+or 2**-7 in the interpreter, which cuts off."""
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 
-Errors = dict[str, float]
-Measure = Callable[[torch.dtype], Errors]
+Measure = Callable[[torch.dtype], dict[str, float]]
 
 
 def error(value: Tensor, truth: Tensor) -> float:
@@ -46,164 +39,32 @@ def exact(value: Tensor) -> Tensor:
     return value.detach().double().requires_grad_()
 
 
-def flow_of(truth: Tensor, dtype: torch.dtype) -> Tensor:
-    """A gradient for ReLU6 of `truth`: none near 0 and 6, where a convolution in bf16 may lie on the other side."""
-    near = ((truth.detach() - 6).abs() < 0.1) | (truth.detach().abs() < 0.1)
-    return draw(*truth.shape, dtype=dtype).masked_fill(near, 0.0)
+def bounds(cases: Mapping[str, Measure]) -> dict[str, float]:
+    """Of each case in both dtypes, as `report` names them: what its errors are held to."""
+    return {_named(name, dtype): bound for name in cases for dtype, bound in BOUNDS.items()}
 
 
-def few_programs(measure: Measure) -> Measure:
-    """`measure` with programs that take several tiles, as with the sizes of a training: small inputs have too few."""
-
-    def measure_so(dtype: torch.dtype) -> Errors:
-        from extern import norm, stem, tiling
-
-        loads = {name: load for name, load in vars(norm).items() if isinstance(load, tiling.Load)}
-        with contextlib.ExitStack() as stack:
-            for name, load in loads.items():
-                stack.enter_context(mock.patch.object(norm, name, replace(load, programs=2)))
-            stack.enter_context(mock.patch.multiple(stem, PROGRAMS=2, PARTS=2))
-            return measure(dtype)
-
-    return measure_so
+def _named(case: str, dtype: torch.dtype) -> str:
+    return f"{case}, {str(dtype).removeprefix('torch.')}"
 
 
-def norm(count: int, channels: int, activate: bool) -> Measure:
-    """`count` rows, with means that are large beside the spread."""
-
-    def measure(dtype: torch.dtype) -> Errors:
-        from extern.norm import norm_relu6
-
-        x = (2 * draw(count, channels) + 3 * draw(channels) + 1).to(dtype).requires_grad_()
-        weight, bias = (2 + draw(channels)).requires_grad_(), (2 * draw(channels)).requires_grad_()
-        y, mean, variance, _ = norm_relu6(x, weight, bias, EPS, activate)
-        x64, weight64, bias64 = exact(x), exact(weight), exact(bias)
-        line = F.batch_norm(x64, None, None, weight64, bias64, True, 0.1, EPS)
-        y64 = F.hardtanh(line, 0, 6) if activate else line
-        flow = flow_of(line, dtype)
-        y.backward(flow)
-        y64.backward(flow.double())
-        return {
-            "y": error(y, y64), "mean": error(mean, x64.mean(0)), "variance": error(variance, x64.var(0, False)),
-            "x.grad": error(x.grad, x64.grad), "weight.grad": error(weight.grad, weight64.grad),
-            "bias.grad": error(bias.grad, bias64.grad),
-        }  # fmt: skip
-
-    return measure
+def report(model: str, cases: Mapping[str, Measure], allow_device: Callable[[], None]) -> None:
+    """Print a JSON object: `skip`, why nothing was measured, or `errors`, |x - truth| / |truth| of each quantity."""
+    sys.path[:0] = [str(ROOT / part / model / "pytorch") for part in ("suite/vendors/nvidia", "suite/cases")]
+    if DEVICE == "cpu" and (reason := _interpret()):
+        print(json.dumps({"skip": reason}))
+        return
+    allow_device()
+    torch.backends.cudnn.allow_tf32 = False
+    errors = {}
+    for name, measure in cases.items():
+        for dtype in BOUNDS:
+            torch.manual_seed(0)
+            errors[_named(name, dtype)] = measure(dtype)
+    print(json.dumps({"errors": errors}))
 
 
-def depthwise(images: int, high: int, wide: int, channels: int, stride: int) -> Measure:
-    """A convolution of single channels."""
-
-    def measure(dtype: torch.dtype) -> Errors:
-        from extern.depthwise import depthwise as operator
-
-        x = draw(images, high, wide, channels, dtype=dtype).requires_grad_()
-        weight = draw(channels, 9, dtype=dtype).float().requires_grad_()
-        y = operator(x, weight, stride)
-        x64, weight64 = exact(x), exact(weight)
-        kernel = weight64.view(channels, 1, 3, 3)
-        y64 = F.conv2d(x64.permute(0, 3, 1, 2), kernel, stride=stride, padding=1, groups=channels)
-        y64 = y64.permute(0, 2, 3, 1)
-        flow = draw(*y64.shape, dtype=dtype)
-        y.backward(flow)
-        y64.backward(flow.double())
-        assert x.grad is not None and weight.grad is not None
-        return {
-            "y": error(y, y64), "x.grad": error(x.grad, x64.grad), "weight.grad": error(weight.grad, weight64.grad)
-        }  # fmt: skip
-
-    return measure
-
-
-def stem(images: int, high: int, wide: int, channels: int, outputs: int, stride: int = 2) -> Measure:
-    """The convolution of images."""
-
-    def measure(dtype: torch.dtype) -> Errors:
-        from extern.stem import stem as operator
-
-        x = draw(images, high, wide, channels, dtype=dtype)
-        weight = draw(outputs, 9 * channels, dtype=dtype).float().requires_grad_()
-        y = operator(x, weight, stride)
-        weight64 = exact(weight)
-        kernel = weight64.view(outputs, 3, 3, channels).permute(0, 3, 1, 2)
-        y64 = F.conv2d(x.double().permute(0, 3, 1, 2), kernel, stride=stride, padding=1).permute(0, 2, 3, 1)
-        flow = draw(*y64.shape, dtype=dtype)
-        y.backward(flow)
-        y64.backward(flow.double())
-        assert weight.grad is not None
-        return {"y": error(y, y64), "weight.grad": error(weight.grad, weight64.grad)}
-
-    return measure
-
-
-def unit(inputs: int, outputs: int, kernel: int, stride: int, groups: int = 1, *, of_images: bool = False) -> Measure:
-    """A convolution, its norm and ReLU6, in training; `of_images`: no gradient is asked of what comes in."""
-
-    def measure(dtype: torch.dtype) -> Errors:
-        from extern.conv_norm import with_kernels
-        from extern.stem import takes
-        from model import standard_conv_norm
-
-        conv = nn.Conv2d(inputs, outputs, kernel, stride, kernel // 2, groups=groups, bias=False)
-        conv = conv.to(DEVICE, memory_format=torch.channels_last)
-        assert takes(conv) == (kernel == 3 and groups == 1 and outputs >= 16)  # a product of matrices has 16 columns
-        conv.weight.data = conv.weight.data.to(dtype).float()
-        batch_norm = nn.BatchNorm2d(outputs, device=DEVICE)
-        batch_norm.weight.data, batch_norm.bias.data = 2 + draw(outputs), 2 * draw(outputs)
-        conv64, batch_norm64 = copy.deepcopy(conv).double(), copy.deepcopy(batch_norm).double()
-        x = draw(2, inputs, 9, 11, dtype=dtype).contiguous(memory_format=torch.channels_last)
-        x.requires_grad_(not of_images)
-        x64 = exact(x)
-        with torch.autocast(DEVICE, torch.bfloat16, enabled=dtype == torch.bfloat16):
-            y = with_kernels(_not_asked)(x, conv, batch_norm, True)
-        line = standard_conv_norm(x64, conv64, batch_norm64, False)
-        y64 = F.hardtanh(line, 0, 6)
-        flow = flow_of(line, dtype)
-        y.backward(flow)
-        y64.backward(flow.double())
-        pairs = {"y": (y, y64), "weight.grad": (conv.weight.grad, conv64.weight.grad)}
-        if not of_images:
-            pairs["x.grad"] = (x.grad, x64.grad)
-        for name, tensor in batch_norm.named_parameters():
-            pairs[f"norm.{name}.grad"] = (tensor.grad, batch_norm64.get_parameter(name).grad)
-        for name in ("running_mean", "running_var"):
-            pairs[name] = (batch_norm.get_buffer(name), batch_norm64.get_buffer(name))
-        return {name: error(*pair) for name, pair in pairs.items()}
-
-    return measure
-
-
-def _not_asked(*_: Any) -> Tensor:
-    raise AssertionError("the unit left to the standard one what it should have computed itself")
-
-
-OPERATORS = {
-    "norm": norm(7 * 9, 24, False),
-    "norm_relu6": norm(2 * 5 * 7, 16, True),
-    "norm_relu6 of few rows": norm(13, 64, True),
-    "norm_relu6 by few programs": few_programs(norm(133, 16, True)),
-    "depthwise": depthwise(2, 9, 11, 24, 1),
-    "depthwise of stride 2": depthwise(2, 9, 11, 24, 2),
-    "depthwise of stride 2, even": depthwise(1, 6, 8, 16, 2),
-    "stem": stem(1, 9, 11, 3, 32),
-    "stem, even": stem(3, 10, 24, 3, 16),
-    "stem of one colour and stride 1": stem(3, 9, 11, 1, 64, stride=1),
-    "stem broader than a tile": stem(1, 3, 263, 3, 32),
-    "stem by few programs": few_programs(stem(3, 9, 11, 3, 32)),
-}
-UNITS = {
-    "stem": unit(3, 32, 3, 2, of_images=True),
-    "stem whose images ask for a gradient": unit(3, 32, 3, 2),
-    "stem of 8 channels": unit(3, 8, 3, 2, of_images=True),
-    "stem of 8 channels and one colour": unit(1, 8, 3, 2, of_images=True),
-    "pointwise": unit(24, 16, 1, 1),
-    "depthwise": unit(16, 16, 3, 1, 16),
-    "depthwise of stride 2": unit(16, 16, 3, 2, 16),
-}
-
-
-def interpret() -> str:
+def _interpret() -> str:
     """Take Triton's interpreter for a GPU. Why that is not possible; empty: it is."""
     os.environ["TRITON_INTERPRET"] = "1"
     try:
@@ -216,25 +77,3 @@ def interpret() -> str:
     # An interpreted kernel is no kernel for a compiler to trace.
     torch.library.wrap_triton = lambda kernel: kernel
     return ""
-
-
-def main(folder: str) -> dict[str, Any]:
-    """The errors of every case in both dtypes, with extern/ in `folder`."""
-    sys.path[:0] = [folder, str(ROOT), str(ROOT / "suite/cases/mobilenetv2/pytorch")]
-    if DEVICE == "cpu" and (reason := interpret()):
-        return {"skip": reason}
-    from extern import conv_norm
-
-    conv_norm.DEVICES = (DEVICE,)
-    torch.backends.cudnn.allow_tf32 = False
-    errors = {}
-    for kind, cases in (("operator", OPERATORS), ("unit", UNITS)):
-        for name, measure in cases.items():
-            for dtype in DTYPES:
-                torch.manual_seed(0)
-                errors[f"{kind} {name}, {str(dtype).removeprefix('torch.')}"] = measure(dtype)
-    return {"errors": errors}
-
-
-if __name__ == "__main__":
-    print(json.dumps(main(sys.argv[1])))

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from tests.case_bert import CASE, PLAIN, TINY_FULL, params
 
-Bert, Shape, Frame = CASE.model.Bert, CASE.model.Shape, CASE.data.Frame
+Bert, Parts, Shape, Frame = CASE.model.Bert, CASE.model.Parts, CASE.model.Shape, CASE.data.Frame
 
 
 def tiny(**changes: Any) -> Any:
@@ -118,7 +118,7 @@ def test_full_rows_need_no_bias() -> None:
         seen.append(None if bias is None else tuple(bias.shape))
         return CASE.model.standard_attention(query, key, value, bias, dropout)
 
-    net = Bert(tiny(num_layers=1), spy)
+    net = Bert(tiny(num_layers=1), Parts(attention=spy))
     for batch in (laid([64, 64]), laid([64, 10]), laid([30, 30], pack_multiple=1)):
         net(**batch)
     assert seen == [None, (2, 1, 1, 64), (1, 1, 64, 64)]

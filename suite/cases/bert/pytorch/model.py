@@ -27,6 +27,10 @@ MULTIPLE = 8
 Attention = Callable[[Tensor, Tensor, Tensor, "Tensor | None", float], Tensor]
 """(query, key, value, bias, dropout) -> context: key and value [R, heads, T, head_dim], the others [R, heads, Q,
 head_dim], with Q = T but in the last layer of unshared rows; bias [R, 1, 1 or Q, T], or None."""
+ResidualNorm = Callable[[Tensor, nn.Linear, Tensor, "Norm", float], Tensor]
+"""(x, product, residual, norm, dropout) -> norm(residual + dropout(product(x))), all [R, Q or T, d]."""
+FeedIn = Callable[[Tensor, nn.Linear], Tensor]
+"""(x, product) -> gelu(product(x)): [R, Q or T, d] to [R, Q or T, feed_size]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,24 @@ def standard_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor |
     return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
 
 
+def standard_residual_norm(x: Tensor, product: nn.Linear, residual: Tensor, norm: Norm, dropout: float) -> Tensor:
+    """What a layer does after its attention, and after its feed-forward network."""
+    return norm(residual + F.dropout(product(x), dropout, dropout > 0))
+
+
+def standard_feed_in(x: Tensor, product: nn.Linear) -> Tensor:
+    """The first half of the feed-forward network."""
+    return F.gelu(product(x))
+
+
+class Parts(NamedTuple):
+    """What a vendor may replace, in every layer."""
+
+    attention: Attention = standard_attention
+    residual_norm: ResidualNorm = standard_residual_norm
+    feed_in: FeedIn = standard_feed_in
+
+
 def visibility(owner: Tensor, shared: bool, dtype: torch.dtype) -> Tensor:
     """0 where a query may look and -inf elsewhere, from the sequence that owns each place [R, T]; 0 is padding.
 
@@ -121,31 +143,33 @@ class Norm(nn.LayerNorm):
 class Layer(nn.Module):
     """Self-attention, then a feed-forward network. Each is added to its input, and a norm follows the sum."""
 
-    def __init__(self, shape: Shape, attention: Attention) -> None:
+    def __init__(self, shape: Shape, parts: Parts) -> None:
         super().__init__()
         d = shape.hidden_size
         self.heads = shape.num_heads
-        self.attention = attention
+        self.parts = parts
         self.attention_dropout = shape.attention_dropout
+        self.dropout = shape.dropout
         self.query_key_value = nn.Linear(d, 3 * d)
         self.attention_out = nn.Linear(d, d)
         self.attention_norm = Norm(d, eps=1e-12)
         self.feed_in = nn.Linear(d, shape.feed_size)
         self.feed_out = nn.Linear(shape.feed_size, d)
         self.feed_norm = Norm(d, eps=1e-12)
-        self.dropout = nn.Dropout(shape.dropout)
 
     def forward(self, x: Tensor, bias: Tensor | None, asked: Tensor | None = None) -> Tensor:
         """[R, T, d] of the same; or [R, Q, d] at `asked` [R, Q], places counted through all rows, each in its row."""
         y = x if asked is None else x.flatten(0, 1)[asked]
-        y = self.attention_norm(y + self.dropout(self._attend(x, y, bias)))
-        return self.feed_norm(y + self.dropout(self._feed(y)))
+        dropout = self.dropout if self.training else 0.0
+        context = self._attend(x, y, bias)
+        y = self.parts.residual_norm(context, self.attention_out, y, self.attention_norm, dropout)
+        return self.parts.residual_norm(self.parts.feed_in(y, self.feed_in), self.feed_out, y, self.feed_norm, dropout)
 
     def _attend(self, x: Tensor, y: Tensor, bias: Tensor | None) -> Tensor:
         """Context of the queries of `y` over the keys and values of `x`."""
         query, key, value = (part.transpose(1, 2) for part in self._project(x, y))
-        context = self.attention(query, key, value, bias, self.attention_dropout if self.training else 0.0)
-        return self.attention_out(context.transpose(1, 2).reshape(y.shape))
+        context = self.parts.attention(query, key, value, bias, self.attention_dropout if self.training else 0.0)
+        return context.transpose(1, 2).reshape(y.shape)
 
     def _project(self, x: Tensor, y: Tensor) -> list[Tensor]:
         """Queries of `y`, keys and values of `x`: [R, Q or T, heads, head_dim]. One product where both are the same."""
@@ -156,14 +180,11 @@ class Layer(nn.Module):
         query = F.linear(y, weight[:d], bias[:d]).unflatten(2, (self.heads, size))
         return [query, *F.linear(x, weight[d:], bias[d:]).unflatten(2, (2, self.heads, size)).unbind(2)]
 
-    def _feed(self, x: Tensor) -> Tensor:
-        return self.feed_out(F.gelu(self.feed_in(x)))
-
 
 class Bert(nn.Module):
     """A batch of rows in, the judgement of both heads out."""
 
-    def __init__(self, shape: Shape, attention: Attention = standard_attention) -> None:
+    def __init__(self, shape: Shape, parts: Parts | None = None) -> None:
         super().__init__()
         self.shape = shape
         d = shape.hidden_size
@@ -172,7 +193,7 @@ class Bert(nn.Module):
         self.segments = nn.Embedding(2, d)
         self.embedding_norm = Norm(d, eps=1e-12)
         self.dropout = nn.Dropout(shape.dropout)
-        self.layers = nn.ModuleList(Layer(shape, attention) for _ in range(shape.num_layers))
+        self.layers = nn.ModuleList(Layer(shape, parts or Parts()) for _ in range(shape.num_layers))
         self.pooler = nn.Linear(d, d)
         self.next_sentence = nn.Linear(d, 2)
         self.masked_dense = nn.Linear(d, d)

@@ -7,7 +7,16 @@ import torch
 from characters import Characters, read_text
 from checkpoint import load_pretrained
 from data import Frame, Place, evaluation_share, micro_batches, shuffle_labels, synthetic_batches
-from model import ABSENT, PAD, Bert, Shape, standard_attention
+from model import (
+    ABSENT,
+    PAD,
+    Bert,
+    Parts,
+    Shape,
+    standard_attention,
+    standard_feed_in,
+    standard_residual_norm,
+)
 
 from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import Task, run
@@ -31,12 +40,16 @@ class PretrainBert(Task):
 
     @staticmethod
     def default_slots():
-        """What a vendor may replace: the attention of every layer."""
-        return {"attention": standard_attention}
+        """What a vendor may replace in every layer."""
+        return {
+            "attention": standard_attention,
+            "residual_norm": standard_residual_norm,
+            "feed_in": standard_feed_in,
+        }
 
     def build(self):
         """The model, with pre-trained weights where the parameters name them and there is a data folder."""
-        model = Bert(self.shape, self.slots["attention"])
+        model = Bert(self.shape, Parts(**{name: self.slots[name] for name in Parts._fields}))
         if self.params["init_checkpoint"] and self.run.data_dir:
             load_pretrained(model, self._path("init_checkpoint"))
         return model
