@@ -12,17 +12,11 @@ WORDS = {"pass": "ok", "fail": "MISS", "inconclusive": "?"}
 
 
 def table(result: Result) -> str:
-    """All checks, one a line, under a line that counts the misses; each threshold with the source that set it."""
-    missed = sum(check.status == "fail" for check in result.checks)
-    open_ = sum(check.status == "inconclusive" and check.required for check in result.checks)
-    head = f"{result.id} missed {missed} of {len(result.checks)} targets"
-    if not missed:
-        head = f"{result.id} {result.outcome.status}"
-        head += f": {open_} of {len(result.checks)} targets are open" if open_ else ""
+    """All checks, one a line, under a line that counts them as they are marked; each threshold with its source."""
     rows = [_row(check) for check in result.checks]
     widths = [max((len(row[i]) for row in rows), default=0) for i in range(4)]
     lines = ["  " + "  ".join(cell.ljust(width) for cell, width in zip(row, (*widths, 0))).rstrip() for row in rows]
-    return "\n".join([head, *lines])
+    return "\n".join([_head(result), *lines])
 
 
 def failure_text(result: Result, folder: Path, rerun: str) -> str:
@@ -48,6 +42,17 @@ def number(value: float | str | None, unit: str) -> str:
         return "-"
     text = value if isinstance(value, str) else f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     return f"{text} {unit}" if unit and unit not in ("fraction", "x") else text
+
+
+def _head(result: Result) -> str:
+    """`ID missed 1 of 5 targets, 2 are inconclusive (?)`: as many as there are rows of that mark, required or not."""
+    status = [check.status for check in result.checks]
+    missed, unknown = status.count("fail"), status.count("inconclusive")
+    are = f"{'is' if unknown == 1 else 'are'} inconclusive ({WORDS['inconclusive']})"
+    if missed:
+        return f"{result.id} missed {missed} of {len(status)} targets" + (f", {unknown} {are}" if unknown else "")
+    told = f"{result.id} {result.outcome.status}"
+    return told + (f": {unknown} of {len(status)} targets {are}" if unknown else "")
 
 
 def _row(check: CheckResult) -> tuple[str, str, str, str, str]:

@@ -15,7 +15,7 @@ from tests.run_folders import tiny_plan, with_base, write_plan_folder
 def test_table_of_a_missed_target(tmp_path: Path) -> None:
     result = judge_folder(write_plan_folder(tmp_path / "plan", tiny_plan(), runs=[{"quality": (0.3, 0.6, 0.65)}]))
     lines = table(result).splitlines()
-    assert lines[0] == "toy-pytorch-cpu-host-mini-1x2 missed 2 of 5 targets"
+    assert lines[0] == "toy-pytorch-cpu-host-mini-1x2 missed 2 of 5 targets, 1 is inconclusive (?)"
     assert lines[1].split() == ["MISS", "quality", "0.65", "want", ">=", "0.7", "(the", "case)"]
     assert lines[2].split()[:6] == ["MISS", "time_to_train", "-", "want", "<=", "600"]
     assert [line.split()[0] for line in lines[1:]] == ["MISS", "MISS", "?", "ok", "ok"]
@@ -25,10 +25,19 @@ def test_table_of_a_missed_target(tmp_path: Path) -> None:
 
 def test_table_of_a_pass_and_of_an_open_check(tmp_path: Path) -> None:
     good = judge_folder(write_plan_folder(tmp_path / "a", tiny_plan()))
-    assert table(good).splitlines()[0] == "toy-pytorch-cpu-host-mini-1x2 passed"
+    assert table(good).splitlines()[0] == "toy-pytorch-cpu-host-mini-1x2 passed: 1 of 5 targets is inconclusive (?)"
     open_ = judge_folder(write_plan_folder(tmp_path / "b", with_base(tiny_plan())))
-    assert table(open_).splitlines()[0] == "toy-pytorch-cpu-host-mini-1x2 inconclusive: 1 of 6 targets are open"
+    head = "toy-pytorch-cpu-host-mini-1x2 inconclusive: 2 of 6 targets are inconclusive (?)"
+    assert table(open_).splitlines()[0] == head
     assert "no_baseline: the base toy-pytorch-cpu-host-mini-throughput-1x1 was not run" in table(open_)
+
+
+def test_the_head_counts_what_the_rows_show(tmp_path: Path) -> None:
+    """A run that is lost shows nothing but question marks, and its first line says so."""
+    lost = judge_folder(write_plan_folder(tmp_path / "plan", tiny_plan(), runs=[{"faults": ["crash"]}]))
+    head, *rows = table(lost).splitlines()
+    assert head == "toy-pytorch-cpu-host-mini-1x2 error: 5 of 5 targets are inconclusive (?)"
+    assert [row.split()[0] for row in rows] == ["?"] * 5
 
 
 def test_failure_text_ends_in_the_next_action(tmp_path: Path) -> None:
