@@ -9,7 +9,8 @@ from suite.result import Result
 
 CARRIED = (
     "--vendor-path", "--machine", "--framework", "--preset", "--mode", "--repeat", "--seed", "--set", "--site",
-    "--launcher", "--container", "--data-dir", "--cases", "--baseline", "--sabotage", "--fail-inconclusive",
+    "--launcher", "--container", "--data-dir", "--cases", "--results", "--baseline", "--wait-for-devices", "--resume",
+    "--sabotage", "--fail-inconclusive",
 )  # fmt: skip
 """Options of the session's own command that a repetition of one plan needs."""
 

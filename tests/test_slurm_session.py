@@ -104,6 +104,8 @@ def test_a_job_that_was_cancelled_under_its_runs(lab: Lab) -> None:
     assert lab.attach() == 1, lab.toy.output
     assert lab.outcome() == "error: interrupted"
     assert "Slurm job 4 was cancelled" in lab.result()["outcome"]["reason"]
+    (rerun,) = (line for line in lab.toy.output.splitlines() if "rerun: " in line)
+    assert rerun.endswith("--vendor basalt --set script=hang@20 --site site.toml"), "as it was submitted"
 
 
 def test_a_job_that_can_never_start_is_cancelled_by_whoever_collects(lab: Lab) -> None:

@@ -105,8 +105,26 @@ def test_detect_with_and_without_a_spread(tmp_path: Path) -> None:
 
 
 def test_rerun_carries_what_changes_a_run(tmp_path: Path) -> None:
-    """Filters, budgets and result folders stay behind: they do not change what one plan is."""
+    """Filters and budgets stay behind: they do not change what one plan is. `--session` names a folder now full."""
     options = parsed(
-        tmp_path, "--preset", "mini", "--model", "glm", "--time-budget", "1h", "--results", "x", "--set", "lr=0.1"
+        tmp_path, "--preset", "mini", "--model", "glm", "--time-budget", "1h", "--results", "x", "--set", "lr=0.1",
+        "--wait-for-devices", "2min", "--resume", ".",
+    )  # fmt: skip
+    assert options.rerun == (
+        *("--preset", "mini", "--set", "lr=0.1"),
+        *("--results", "x", "--wait-for-devices", "2min", "--resume", "."),
     )
-    assert options.rerun == ("--preset", "mini", "--set", "lr=0.1")
+    assert parsed(tmp_path, "--session", "x", "--topology", "1x1").rerun == ()
+
+
+def test_every_option_is_repeated_or_known_to_be_of_one_session(tmp_path: Path) -> None:
+    """A new option is one or the other by a decision."""
+    selects = {"--vendor", "--model", "--topology", "--changed-since"}  # the expression and --vendor say it
+    of_one_session = {"--session", "--time-budget", "--max-device-hours", "--submit", "--attach", "--plan", "--detect"}
+    assert {option.name for option in OPTIONS if not option.rerun} == selects | of_one_session
+
+
+def test_a_collected_session_is_repeated_as_it_was_submitted(tmp_path: Path) -> None:
+    """Of the collecting command only what judges is added: --preset would have chosen nothing there."""
+    options = parsed(tmp_path, "--attach", ".", "--baseline", ".", "--preset", "mini", "--fail-inconclusive")
+    assert options.rerun == ("--baseline", ".", "--fail-inconclusive")
