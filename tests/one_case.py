@@ -98,16 +98,17 @@ class OneCase:
         return [[json.loads(line) for line in stream] for stream in streams]
 
 
-def load_modules(folder: Path) -> SimpleNamespace:
-    """Every module of a case's folder by name, as its train.py sees them; no name like `model` is left behind."""
-    names = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("test_"))
-    shadowed = {name: sys.modules.pop(name) for name in names if name in sys.modules}
+def load_modules(folder: Path, *only: str) -> SimpleNamespace:
+    """Every module of a case's folder by name (or `only` some), as its train.py sees them; no name is left behind."""
+    every = sorted(path.stem for path in folder.glob("*.py") if not path.stem.startswith("test_"))
+    names = only or every
+    shadowed = {name: sys.modules.pop(name) for name in every if name in sys.modules}
     sys.path.insert(0, str(folder))
     try:
         return SimpleNamespace(**{name: importlib.import_module(name) for name in names})
     finally:
         sys.path.remove(str(folder))
-        for name in names:
+        for name in every:
             sys.modules.pop(name, None)
         sys.modules.update(shadowed)
 

@@ -46,6 +46,8 @@ def distortions(count: int, seed: int, epoch: int) -> Tensor:
 
 def drawn(images: Tensor, places: Tensor, size: int) -> Tensor:
     """`images` [N, 8, 8] seen through `places`, as bytes [N, size, size, 1]."""
+    if not len(images):  # of a rank beyond the last image; affine_grid refuses none
+        return torch.zeros(0, size, size, 1, dtype=torch.uint8)
     grid = F.affine_grid(places, [len(images), 1, size, size], align_corners=False)
     seen = F.grid_sample(images[:, None].float() / WHITE, grid, align_corners=False)
     return (255 * seen).round().to(torch.uint8).permute(0, 2, 3, 1)
