@@ -31,6 +31,7 @@ sys.path[:0] = [str(CASE_DIR), str(ROOT)]
 from data import Place  # noqa: E402
 from train import Classify  # noqa: E402
 
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.drivers.pytorch import batches  # noqa: E402
 from suite.drivers.pytorch.device import Device  # noqa: E402
 from suite.drivers.pytorch.prefetch import Prefetcher  # noqa: E402
@@ -100,7 +101,7 @@ def measure(folder: Path, batch: int, workers: int, steps: int, step_s: float) -
 
 def main() -> None:
     """Parse, measure, print."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--workers", type=int, nargs="+", default=[0, 1, 2, 4])
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--step-ms", type=float, default=500.0, help="what a step computes for (default: 500)")

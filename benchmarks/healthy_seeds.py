@@ -20,7 +20,7 @@ from typing import TextIO
 
 from benchmarks.seed_runs import GRACE_S, ROOT, Mini, Training, named, out_of_reach
 from benchmarks.seed_table import BROKEN, Line, faults, summary, told
-from suite.command_line import Parser
+from suite.drivers.command_line import Parser
 from suite.errors import UsageProblem
 
 Key = tuple[str, int, str]

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from fixtures.faults.checkout import MARK, ToyCheckout  # noqa: E402
 from fixtures.node import processes  # noqa: E402
-from suite.command_line import Parser  # noqa: E402
+from suite.drivers.command_line import Parser  # noqa: E402
 
 LIMIT_MB = 300.0
 LONGEST_S = 600.0

@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 from suite.catalog import load_catalog  # noqa: E402
-from suite.command_line import Parser  # noqa: E402
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.drivers.pytorch import Task  # noqa: E402
 from suite.drivers.pytorch.compiling import compile_options  # noqa: E402
 from suite.drivers.pytorch.device import Device  # noqa: E402

@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from suite.command_line import Parser  # noqa: E402
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.measure import measure  # noqa: E402
 from suite.plan import Check, Deadlines, DeviceSpec, Machine, Plan, Quality  # noqa: E402
 from suite.topology import Topology  # noqa: E402

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.sabotage_cells import CASES, ROOT, Cell, cells, demanding_vendor, with_twins
 from benchmarks.sabotage_ended import Ended, Kept
-from suite.command_line import Parser
+from suite.drivers.command_line import Parser
 from suite.drivers.sabotage import BY_NAME
 from tests.sabotage.acts import ACTS, Act, Did, train_toys
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from benchmarks.sabotage_cells import CASES, Cell, cells, with_twins
 from benchmarks.sabotage_ended import Ended, Kept
-from suite.command_line import Parser
+from suite.drivers.command_line import Parser
 from suite.drivers.sabotage import TABLE
 
 WORDS = {"invalid_measurement": "invalid", "ranks_diverged": "diverged", "no_steady_state": "unsteady"}

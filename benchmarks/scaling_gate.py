@@ -17,7 +17,7 @@ from benchmarks.scaling_hosts import HOSTS, Host
 from benchmarks.scaling_real import ROOT, checkout, real_gate, true_speedup
 from benchmarks.scaling_sim import BAND, Coverage, answers, coverage, gate, gate_plan
 from suite.catalog import load_catalog
-from suite.command_line import Parser
+from suite.drivers.command_line import Parser
 from suite.errors import UsageProblem
 from suite.result import CheckResult
 from suite.topology import Topology

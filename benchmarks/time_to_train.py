@@ -26,7 +26,7 @@ ROOT = HERE.parent
 CASE = ROOT / "suite/cases/gpt3/pytorch/case.toml"
 sys.path.insert(0, str(ROOT))
 
-from suite.command_line import Parser  # noqa: E402
+from suite.drivers.command_line import Parser  # noqa: E402
 
 PILOT_SEED = 100
 """No run that is compared has it."""

@@ -27,7 +27,7 @@ from reports.load import load
 from reports.places import LATEST, existing_folder, is_session, plan_folders, session_folder
 from reports.schema import FOLDER, write_schemas
 from reports.table import summary, table
-from suite.command_line import Parser
+from suite.drivers.command_line import Parser
 from suite.errors import UsageProblem
 from suite.result import Result
 from suite.schema_version import check_file

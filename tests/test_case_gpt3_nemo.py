@@ -197,3 +197,9 @@ def test_a_launcher_that_fails_is_told(tmp_path: Path, main: str, says: str) -> 
 def test_a_key_said_twice_is_refused(tmp_path: Path) -> None:
     done = run_played(tmp_path, "--set=stages=[conversion]")
     assert (done.returncode, "say each key once" in done.stderr) == (4, True)
+
+
+def test_a_wrong_word_is_one_sentence(tmp_path: Path) -> None:
+    done = run_played(tmp_path, "--no-such-word")
+    assert (done.returncode, done.stdout) == (4, "")
+    assert done.stderr == "launch.py: unrecognized arguments: --no-such-word; see `launch.py --help`\n"

@@ -128,7 +128,9 @@ def test_the_list_is_written_with_the_command_that_adopts_it(tmp_path: Path) -> 
     assert "cpu host has: bf16" in text and "lacks compile (torch.compile; without it" in text and "no compiler" in text
     assert f"install -D -m 644 {path}" in text and "baselines/cpu/capabilities.toml" in text
     assert "fp64" in text.partition("not asked")[2]
-    assert rerun_command("suite/conformance", ground, plan).startswith("pytest suite/conformance --vendor cpu --topology 1x1")
+    assert rerun_command("suite/conformance", ground, plan).startswith(
+        "pytest suite/conformance --vendor cpu --topology 1x1"
+    )
 
 
 def test_the_list_of_a_chip_that_failed_is_not_to_be_adopted(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from suite import command_line
+from suite.drivers import command_line
 from suite.errors import UsageProblem
 from tools import check, convert, data, new
 

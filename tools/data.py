@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     Commands = argparse._SubParsersAction[argparse.ArgumentParser]
 
 DAY_S = 24 * 3600.0
+DEFAULT_FRAMEWORK = "pytorch"
 
 ENTRY = (
-    "import sys; sys.path.insert(0, sys.argv.pop(1)); sys.argv[0] = 'prepare.py'; "
+    "import sys; sys.path.insert(0, sys.argv.pop(1)); sys.argv[0] = sys.argv.pop(1); "
     "from prepare import main; sys.exit(main(sys.argv[1:]))"
 )
-"""Runs prepare.py of the folder given as first argument, as the case's own code sees its siblings."""
+"""Runs prepare.py of a folder, its first word, as the case's own code sees its siblings; the second is its name."""
 
 
 def add_arguments(commands: Commands) -> None:
@@ -35,7 +36,7 @@ def add_arguments(commands: Commands) -> None:
     for name, (function, sentence) in ACTIONS.items():
         action = actions.add_parser(name, help=sentence, description=sentence)
         action.add_argument("model", metavar="MODEL")
-        action.add_argument("--framework", default="pytorch")
+        action.add_argument("--framework", default=DEFAULT_FRAMEWORK)
         if name != "prepare":
             action.add_argument("--preset", default="", help="only its files (default: of every preset)")
         action.add_argument("--data-dir", type=Path, metavar="DIR", help="the data folder of this case")
@@ -159,7 +160,9 @@ def prepare(arguments: argparse.Namespace, root: Path) -> int:
         raise UsageProblem(
             f"{arguments.model}/{arguments.framework}: the case has no prepare.py, its data is used as it comes"
         )
-    argv = [sys.executable, "-c", ENTRY, str(case_dir)]
+    framework = f" --framework {arguments.framework}" if arguments.framework != DEFAULT_FRAMEWORK else ""
+    name = f"python -m tools data prepare {arguments.model}{framework} --"  # what its --help is asked by
+    argv = [sys.executable, "-c", ENTRY, str(case_dir), name]
     argv += ["--data-dir", str(arguments.data_dir)] if arguments.data_dir else []
     try:
         status = subprocess.run([*argv, *arguments.rest], cwd=root, timeout=arguments.timeout, check=False).returncode
@@ -169,7 +172,7 @@ def prepare(arguments: argparse.Namespace, root: Path) -> int:
         ) from None
     if status:
         print(f"trainmark: prepare.py of {arguments.model} left with {status}", file=sys.stderr)
-    # 2 is argparse's word for a wrong one.
+    # 2 is argparse's own word for a wrong one.
     return {0: 0, 2: 4, 4: 4}.get(status, 1)
 
 

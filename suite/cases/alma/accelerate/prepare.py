@@ -16,7 +16,12 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-DATA = Path(__file__).resolve().parent / "data"
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[3]))
+
+from suite.drivers.command_line import Parser  # noqa: E402
+
+DATA = HERE / "data"
 PACK = DATA / "cldr_en_de.tsv.xz"
 SPECIAL = ["<pad>", "<bos>", "<eos>", "<en>", "<de>"]
 TUNED = ("date", "unit", "rel")
@@ -26,8 +31,9 @@ SEED, STEPS, BATCH, LR = 1, 200, 64, 3e-3
 HELD_OUT = 300
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """All files, in an order that needs none of them."""
+    Parser(description=__doc__).parse_args(argv)
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     rows = [line.split("\t") for line in lzma.decompress(PACK.read_bytes()).decode().splitlines()]
@@ -127,4 +133,4 @@ def train_base(rows: list[list[str]], tokenizer: PreTrainedTokenizerFast) -> Lla
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

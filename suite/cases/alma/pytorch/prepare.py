@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tomllib
 from pathlib import Path
@@ -14,12 +13,13 @@ for folder in (HERE, HERE.parents[3]):
 
 import phrases  # noqa: E402
 
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.drivers.events import RunProblem  # noqa: E402
 
 
 def main(argv: list[str]) -> int:
     """Make the tokenizer of the preset mini again. Returns 0, or 4 after one sentence."""
-    parser = argparse.ArgumentParser(prog="prepare.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, help="where to write; the case's own data folder if not given")
     parser.add_argument("--preset", choices=("full", "mini"), default="full")
     options = parser.parse_args(argv)

@@ -16,6 +16,7 @@ import instances  # noqa: E402
 import numpy as np  # noqa: E402
 from shards import write_shard  # noqa: E402
 
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.drivers.events import RunProblem  # noqa: E402
 
 
@@ -31,7 +32,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="prepare.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, help="data folder of the case")
     parser.add_argument("--preset", default="full", help="whose lengths and file names to use (default: full)")
     parser.add_argument("--text", type=Path, nargs="+", default=[], help="one sentence a line, empty between documents")

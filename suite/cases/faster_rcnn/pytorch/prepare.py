@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tomllib
 from pathlib import Path
@@ -16,6 +15,7 @@ for folder in (HERE, HERE.parents[3]):
 
 import coco  # noqa: E402
 
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.drivers.events import RunProblem  # noqa: E402
 
 NAMED = 3
@@ -24,7 +24,7 @@ NAMED = 3
 
 def main(argv: list[str]) -> int:
     """Pack the digits of the preset mini, or check COCO for the preset full. Returns 0, or 4 after one sentence."""
-    parser = argparse.ArgumentParser(prog="prepare.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, help="data folder of the case; needed for full")
     parser.add_argument("--preset", choices=("full", "mini"), default="full")
     options = parser.parse_args(argv)

@@ -18,6 +18,7 @@ import phrases  # noqa: E402
 import superglue  # noqa: E402
 import torch  # noqa: E402
 
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.drivers.events import RunProblem  # noqa: E402
 
 VOCABULARY = "bert-large-uncased-vocab.txt"
@@ -26,7 +27,7 @@ SOURCES = {"train_data": "ReCoRD/train.jsonl", "eval_data": "ReCoRD/val.jsonl"}
 
 def main(argv: list[str]) -> int:
     """Make what `--what` says, by default what the preset's data.toml lists. Returns 0, or 4 after one sentence."""
-    parser = argparse.ArgumentParser(prog="prepare.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, help="data folder of the case; needed for record and checkpoint")
     parser.add_argument("--preset", choices=("full", "mini"), default="full")
     parser.add_argument("--what", choices=sorted(JOBS), help="default: record for full, tokenizer for mini")

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 COMPOSE_S = 600.0
 """For the launcher to write its files; it imports no framework."""
@@ -30,6 +31,14 @@ _CLOCK = re.compile(r"(?:(\d+)[-:])?(\d+):(\d\d):(\d\d)")
 
 class Wrong(Exception):
     """One sentence that names the key, the value and the remedy."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Wrong words are Wrong: argparse's own status 2 would be an interrupt."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of leaving."""
+        raise Wrong(f"{message}; see `{self.prog} --help`")
 
 
 def seconds_of(text: str, key: str) -> int:
@@ -80,7 +89,7 @@ def without_scheduler(environ: dict[str, str]) -> dict[str, str]:
 
 def parsed(words: Sequence[str]) -> tuple[Path, Path, int, dict[str, str]]:
     """(launcher's folder, results, margin in seconds, overrides in order). Raises Wrong."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = _Parser(description=__doc__)
     parser.add_argument("--launcher", type=Path, required=True)
     parser.add_argument("--results", type=Path, required=True)
     parser.add_argument("--margin_s", type=int, required=True)

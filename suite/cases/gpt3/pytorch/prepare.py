@@ -19,6 +19,7 @@ import debian_text  # noqa: E402
 import numpy as np  # noqa: E402
 import words  # noqa: E402
 
+from suite.drivers.command_line import Parser  # noqa: E402
 from suite.drivers.events import RunProblem  # noqa: E402
 
 HELD_OUT = 0.005
@@ -86,7 +87,7 @@ def _save(folder: Path, made: words.Tokenizer, train: np.ndarray, held_out: np.n
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True)
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--text", type=Path, nargs="+", help="UTF-8, plain or packed by xz")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from pathlib import Path
@@ -10,12 +9,18 @@ from pathlib import Path
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
+for folder in (HERE, HERE.parents[3]):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+from suite.drivers.command_line import Parser  # noqa: E402
+
 PIXELS = 64
 
 
 def main(argv: list[str]) -> int:
     """Write digits.npz. Returns 0, or 4 after one sentence."""
-    parser = argparse.ArgumentParser(prog="prepare.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, default=HERE / "data", help="where to write; default: the case's own")
     parser.add_argument("--source", type=Path, required=True, help="digits.csv.gz as the package scikit-learn holds it")
     options = parser.parse_args(argv)

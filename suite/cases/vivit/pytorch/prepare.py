@@ -6,23 +6,28 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from pathlib import Path
 
 import numpy as np
-from decoders import VIDEOS, check_decoder, read
-
-from suite.drivers.events import RunProblem
 
 HERE = Path(__file__).resolve().parent
+for folder in (HERE, HERE.parents[3]):
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+
+from decoders import VIDEOS, check_decoder, read  # noqa: E402
+
+from suite.drivers.command_line import Parser  # noqa: E402
+from suite.drivers.events import RunProblem  # noqa: E402
+
 PIXELS = 64
 
 
 def main(argv: list[str]) -> int:
     """Write what is asked for. Returns 0, or 4 after one sentence."""
-    parser = argparse.ArgumentParser(prog="prepare.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument(
         "--data-dir", type=Path, help="the data folder; of --digits: where to write, the case's own data"
     )

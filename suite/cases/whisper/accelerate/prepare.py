@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[3])]
 
-from speech import END, FRAMES, MELS, PAD, START, LogMel, read_voices, utterance
+from speech import END, FRAMES, MELS, PAD, START, LogMel, read_voices, utterance  # noqa: E402
 
-DATA = Path(__file__).resolve().parent / "data"
+from suite.drivers.command_line import Parser  # noqa: E402
+
+DATA = HERE / "data"
 STEPS, BATCH, LR = 600, 32, 3e-3
 UNHEARD = 2
 """Synthetic voices that the base never hears."""
@@ -26,8 +29,9 @@ GOOD_ENOUGH = 0.55
 SEEDS = (1, 2, 3, 4)
 
 
-def main() -> int:
+def main(argv: list[str]) -> int:
     """Train until a seed is good enough."""
+    Parser(description=__doc__).parse_args(argv)
     torch.set_num_threads(1)
     voices = read_voices(DATA / "spoken_digits.npz", "tts")
     for seed in SEEDS:
@@ -107,4 +111,4 @@ def distance(written: list[int], said: list[int]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -23,6 +23,8 @@ from model import Whisper, make  # noqa: E402
 from shape import Shape  # noqa: E402
 from wer import word_errors  # noqa: E402
 
+from suite.drivers.command_line import Parser  # noqa: E402
+
 BATCH = 32
 RATE, DECAY, BETAS, CLIP = 3e-3, 0.01, (0.9, 0.98), 1.0
 WARMUP = 0.1
@@ -52,7 +54,7 @@ def main(argv: list[str]) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="prepare.py", description=__doc__)
+    parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, default=HERE / "data", help="where to write; default: the case's own")
     parser.add_argument("--source", type=Path, default=HERE / "data/spoken_digits.npz", help="the recordings")
     parser.add_argument("--seed", type=int, default=1)

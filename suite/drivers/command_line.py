@@ -1,4 +1,7 @@
-"""The command lines of `python -m …`: wrong usage is one sentence and exit status 4, as it is of pytest."""
+"""The command lines of `python -m …` and of a case's prepare.py: wrong usage is one sentence, and exit status 4.
+
+Here because the training side imports the drivers alone. Standard library only.
+"""
 
 from __future__ import annotations
 
