@@ -58,9 +58,11 @@ class ReportsPlugin:
 
     @property
     def reporter(self) -> Reporter | None:
-        """Of this process; None: no session."""
+        """Of this process; None: no session, or one that was withdrawn."""
         session = self.config.stash.get(SESSION, None)
-        if self._reporter is None and session is not None:
+        if session is None:
+            return None
+        if self._reporter is None:
             self._reporter = Reporter(session.folder, self.worker)
         return self._reporter
 

@@ -255,8 +255,9 @@ def test_broken_code_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert said in err and "Traceback" not in err
 
 
-def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
-    """Code that hangs ends with the command."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["interrupt", "kill"])
+def test_its_end_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
+    """Code that hangs ends with the command, also with one that could do nothing about it any more."""
     code = (
         "import os, time\nopen({!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
         "def fill(slots):\n    slots['attention'] = 1\n"
@@ -266,10 +267,11 @@ def test_an_interrupt_leaves_no_process(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "fixtures.gradients", "glm", "--vendor", "acme", "--vendor-path", str(acme)]
     with subprocess.Popen([*command, "--dry-run"], cwd=SUITE.parent, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: told.exists() and told.read_text().isdigit())
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == (2, "interrupted\n")
-    wait_for(lambda: not Path(f"/proc/{told.read_text()}").exists())
+    assert (process.returncode, err) == ((2, "interrupted\n") if number == signal.SIGINT else (-number, ""))
+    child = Path(f"/proc/{told.read_text()}")
+    wait_for(lambda: not child.exists() or child.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "Z")
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
