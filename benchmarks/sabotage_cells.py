@@ -37,6 +37,9 @@ HALF_A_BATCH = {"bert": "train_batch_size=16", "gpt3": "train_batch_size=16"}
 IMBALANCE, LEAST = 1.05, 0.001
 """What the stand-in vendor demands: at most this imbalance of the ranks, at least this many samples a second."""
 
+RUN_S = 1800
+"""For one cell, its base and its quality evaluated again."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
@@ -125,13 +128,15 @@ def demanding_vendor(folder: Path, cases: Sequence[str]) -> Path:
     shutil.copytree(ROOT / "suite/vendors/cpu", vendor)
     for case in cases:
         for topology in ("1x1", "1x2"):
-            config = vendor / case / "pytorch" / f"config_hostx{topology}.toml"
-            text = config.read_text(encoding="utf-8") if config.exists() else ""
-            text += (
-                f'\n[preset.mini.mode.throughput.threshold.throughput]\nvalue = {LEAST}\nsource = "any pace at all"\n'
-            )
-            if topology == "1x2":
-                text += '\n[[preset.mini.mode.throughput.check]]\nname = "balanced"\nmetric = "rank_imbalance"\n'
-                text += f'op = "<="\nvalue = {IMBALANCE}\nrequired = true\nsource = "half of what a slow rank adds"\n'
-            config.write_text(text, encoding="utf-8")
+            demand(vendor / case / "pytorch" / f"config_hostx{topology}.toml", balanced=topology == "1x2")
     return vendor
+
+
+def demand(config: Path, *, balanced: bool) -> None:
+    """Have a vendor's file ask for a throughput, and for balanced ranks."""
+    text = config.read_text(encoding="utf-8") if config.exists() else ""
+    text += f'\n[preset.mini.mode.throughput.threshold.throughput]\nvalue = {LEAST}\nsource = "any pace at all"\n'
+    if balanced:
+        text += '\n[[preset.mini.mode.throughput.check]]\nname = "balanced"\nmetric = "rank_imbalance"\n'
+        text += f'op = "<="\nvalue = {IMBALANCE}\nrequired = true\nsource = "half of what a slow rank adds"\n'
+    config.write_text(text, encoding="utf-8")

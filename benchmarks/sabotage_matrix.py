@@ -19,14 +19,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.sabotage_cells import CASES, ROOT, Cell, cells, demanding_vendor, with_twins
+from benchmarks.sabotage_cells import CASES, ROOT, RUN_S, Cell, cells, demanding_vendor, with_twins
 from benchmarks.sabotage_ended import Ended, Kept
 from suite.drivers.command_line import Parser
 from suite.drivers.sabotage import BY_NAME
 from tests.sabotage.acts import ACTS, Act, Did, train_toys
-
-RUN_S = 1800
-"""For one cell, its base and its quality evaluated again."""
 
 
 def run_cell(cell: Cell, session: Path, vendor: Path) -> Ended:

@@ -7,9 +7,10 @@ import pytest
 from suite.drivers.sabotage import TABLE
 from tests import paddle_toy, tensorflow2_toy
 from tests.sabotage.cells import job_of
-from tests.sabotage.toy import Job, Kind
+from tests.sabotage.toy import CLOCK, Job, Kind
 
-HEAD = '''
+HEAD = (
+    """
 import os
 import sys
 import time
@@ -19,24 +20,9 @@ import numpy as np
 TRUE = np.array([[1.0], [-2.0], [3.0], [0.5]], np.float32)
 
 
-class Clock:
-    """Time that passes while somebody sleeps, and then only."""
-
-    def __init__(self):
-        self.now = 1000.0
-
-    def sleep(self, seconds):
-        self.now += seconds
-
-    def read(self):
-        return self.now
-
-    def wall(self):
-        return 1.7e9 + self.now
-
-
-CLOCK = Clock()
-
+"""
+    + CLOCK
+    + '''
 
 class Points:
     """Fits four weights to a plane; the held-out points are noisy."""
@@ -92,6 +78,7 @@ def play(run, task):
         except (Left, SystemExit):  # of a device that leaves
             pass
 '''
+)
 
 TENSORFLOW2 = (
     HEAD

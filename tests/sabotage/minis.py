@@ -10,22 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.sabotage_cells import QUICK_BASE, RUN_S, SHORT, WHOLE, demand
 from suite.drivers.sabotage import TABLE, Sabotage
 from tests.launched_toy import MODEL
 from tests.sabotage.toy import ROOT
 
-WHOLE = frozenset(
-    {"lr_zero", "labels_shuffled", "eval_on_train_data", "eval_tenth", "quality_forged", "last_batch_dropped"}
-)
-"""These need the length of a healthy run, or the case as it is; the others are void from their first windows on."""
-SHORT = ("max_samples=1280", "eval_every_samples=640")
-QUICK = ("throughput_warmup_steps=5", "throughput_steps=25")
-"""Nobody asks for a speedup here, so its base need not be exact."""
 OWN_GUARD = {("paddle", "eval_in_train_mode"): ("error", "crash")}
 """This case looks for itself, and raises before the driver can tell."""
-LEAST, IMBALANCE = 0.001, 1.05
-"""What the stand-in vendor demands: at least this many samples a second, at most this imbalance of the ranks."""
-RUN_S = 1800
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +59,7 @@ class Cell:
         """Options of `pytest suite`."""
         words = ["--model", MODEL, "--framework", self.framework, "--preset", "mini", "--mode", self.mode]
         words += ["--topology", f"1x{self.ranks}"]
-        sets = list(QUICK) if self.is_quick else []
+        sets = list(QUICK_BASE) if self.is_quick else []
         if self.sabotage is not None:
             words += ["--sabotage", self.sabotage.name, "--repeat", "2" if self.sabotage.needs == "repeats" else "1"]
             sets += SHORT if self.mode == "converge" and self.sabotage.name not in WHOLE else ()
@@ -95,13 +86,7 @@ def demanding_vendor(folder: Path, framework: str) -> Path:
     shutil.copytree(ROOT / "suite/vendors/cpu", vendor)
     tells = any(sabotage.needs == "imbalance" and framework in sabotage.frameworks for sabotage in TABLE)
     for ranks in (1, 2):
-        config = vendor / MODEL / framework / f"config_hostx1x{ranks}.toml"
-        text = config.read_text(encoding="utf-8") if config.exists() else ""
-        text += f'\n[preset.mini.mode.throughput.threshold.throughput]\nvalue = {LEAST}\nsource = "any pace at all"\n'
-        if ranks > 1 and tells:
-            text += '\n[[preset.mini.mode.throughput.check]]\nname = "balanced"\nmetric = "rank_imbalance"\n'
-            text += f'op = "<="\nvalue = {IMBALANCE}\nrequired = true\nsource = "half of what a slow rank adds"\n'
-        config.write_text(text, encoding="utf-8")
+        demand(vendor / MODEL / framework / f"config_hostx1x{ranks}.toml", balanced=ranks > 1 and tells)
     return vendor
 
 

@@ -24,19 +24,7 @@ from tests.run_folders import tiny_plan, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-TRAIN = '''
-import os
-import sys
-import time
-
-import torch
-
-from suite.drivers.pytorch import Task, run
-
-TRUE = torch.tensor([[1.0], [-2.0], [3.0], [0.5]])
-
-
-class Clock:
+CLOCK = '''class Clock:
     """Time that passes while somebody sleeps, and then only."""
 
     def __init__(self):
@@ -53,7 +41,25 @@ class Clock:
 
 
 CLOCK = Clock()
+'''
+"""Of a train.py: a clock that only its own work moves."""
 
+TRAIN = (
+    """
+import os
+import sys
+import time
+
+import torch
+
+from suite.drivers.pytorch import Task, run
+
+TRUE = torch.tensor([[1.0], [-2.0], [3.0], [0.5]])
+
+
+"""
+    + CLOCK
+    + '''
 
 class Plane(Task):
     """Fits four weights to a plane; the held-out points are noisy."""
@@ -107,6 +113,7 @@ if __name__ == "__main__":
         except SystemExit:  # of a device that leaves
             pass
 '''
+)
 
 
 @dataclass(frozen=True, kw_only=True)
