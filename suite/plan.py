@@ -225,7 +225,7 @@ class Plan(Record):
     """Data folder named by --cases; the site and --data-dir may name another at run time."""
 
     case_digest: str
-    """Of the code that can move a number; empty, as `plan_digest` is, where a session only lists what there is."""
+    """Of the code that can move a number; empty, as `plan_digest` is, in a plan that is not selected to run."""
     measurement_version: str
     """`case:1 driver/pytorch:1`."""
     plan_digest: str

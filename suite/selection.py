@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from fnmatch import fnmatchcase
 
 from suite.catalog import CaseFolder, Catalog, VendorFolder
@@ -16,10 +16,13 @@ from suite.topology import Topology
 __all__ = ["plan_id", "plans"]
 
 
-def plans(catalog: Catalog, request: Request, *, hashed: bool = True) -> tuple[Plan, ...]:
+def plans(
+    catalog: Catalog, request: Request, *, hashed: bool = True, only: Container[str] | None = None
+) -> tuple[Plan, ...]:
     """Every plan that `request` means, sorted, numbers as numbers. Raises UsageProblem; empty only without filters.
 
     Not `hashed`: `case_digest` and `plan_digest` are empty, for a session that runs, compares and shows none of them.
+    `only` these ids are resolved, of all that it means.
     """
     if request.repeat < 1:
         raise UsageProblem(f"--repeat {request.repeat}: at least 1 run is needed")
@@ -44,6 +47,8 @@ def plans(catalog: Catalog, request: Request, *, hashed: bool = True) -> tuple[P
         choices = [choice for choice in choices if _fits(choice.topology, request, shared=vendor.spec.device.shared)]
     choices.sort(key=_order)
     _distinct(vendor, choices)
+    if only is not None:
+        choices = [choice for choice in choices if choice.id(vendor.name) in only]
     resolver = Resolver(catalog, request, hashed=hashed)
     return tuple(resolver.plan(choice) for choice in choices)
 

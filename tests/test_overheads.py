@@ -100,6 +100,13 @@ def test_a_plan_without_digests_is_the_same_plan(checkout: Path) -> None:
     assert listed(checkout) == tuple(map(unhashed, full))
 
 
+def test_a_part_of_the_plans_is_the_same_plans(checkout: Path) -> None:
+    full = plans(load_catalog(checkout / "suite"), Request(vendor="maker", machine=MACHINE))
+    ids = {plan.id for plan in full[3:6]}
+    part = plans(load_catalog(checkout / "suite"), Request(vendor="maker", machine=MACHINE), only=ids)
+    assert part == full[3:6]
+
+
 def test_without_digests_no_source_is_read(checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     read_bytes = Path.read_bytes
