@@ -17,6 +17,7 @@ from fixtures import option_values
 from fixtures.harness_log import HarnessLog
 from fixtures.judging import keep_plan
 from fixtures.launcher import message_of
+from fixtures.node import processes
 from fixtures.piped_agent import PipedAgent
 from fixtures.session_folder import take_session_folder
 from fixtures.side_process import ask
@@ -33,7 +34,8 @@ from suite.result import Result
 from suite.selection import plans
 from suite.slots import _filled
 from suite.toml_file import read_toml
-from tests.user_toy import Checkout
+from tests.launch_toy import until
+from tests.user_toy import ROOT, Checkout
 
 LONG = "x" * 5000
 
@@ -179,6 +181,21 @@ def test_an_agent_is_understood_among_noise(talker: PipedAgent) -> None:
         heard += talker.poll()
     assert heard == [{"agent": "started"}]
     assert message_of(b"[" * 100_000) is None
+
+
+def test_a_side_process_that_hangs_ends_with_whoever_asked(tmp_path: Path) -> None:
+    """Also where that one is killed, and could not end anything."""
+    told = tmp_path / "pid"
+    (tmp_path / "hanging_side.py").write_text(
+        f"import os, time\nopen({str(told)!r}, 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    argv = [sys.executable, "-c", "from fixtures.side_process import ask; ask('hanging_side', {}, 600.0)"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    with subprocess.Popen(argv, env=environment) as asking:
+        until(lambda: told.exists() and told.read_text().isdigit(), 60)
+        asking.kill()
+    child = int(told.read_text())
+    until(lambda: child not in processes.snapshot() or processes.snapshot()[child].state in "ZX")
 
 
 def test_a_side_process_is_understood_among_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
