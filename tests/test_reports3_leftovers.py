@@ -38,7 +38,9 @@ def test_the_rerun_line_of_the_pages_keeps_it_too() -> None:
     """A switch takes no value: the word behind it is not its own."""
     given = "pytest suite --fail-inconclusive --results elsewhere --repeat 3 -n 2"
     result = result_with()
-    assert rerun_command(result, given).endswith(f"'[{result.id}]' --vendor cpu --fail-inconclusive --repeat 3")
+    assert rerun_command(result, given).endswith(
+        f"'[{result.id}]' --vendor cpu --fail-inconclusive --results elsewhere --repeat 3"
+    )
     assert set(SWITCHES) == {option.name for option in OPTIONS if option.rerun and not option.takes}
 
 

@@ -44,11 +44,16 @@ def plans_of(session: Path) -> dict[str, dict[str, str]]:
     return found
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_filtered_session_runs_the_very_plan_of_a_whole_one(checkout: Checkout, workers: str) -> None:
+@pytest.mark.parametrize(
+    ("chosen", "workers"),
+    [(("suite", "-k", "1x1"), "0"), (("suite", "-k", "1x1"), "1"), (("suite/cases/toy", "--topology", "1x1"), "0")],
+)
+def test_a_filtered_session_runs_the_very_plan_of_a_whole_one(
+    checkout: Checkout, chosen: tuple[str, ...], workers: str
+) -> None:
     """With its digests, in the folder and in the journal, whoever ran it."""
     assert checkout.pytest("suite", "--vendor", "cpu", "--session", "whole").code == 0
-    done = checkout.pytest("suite", "-k", "1x1", "--vendor", "cpu", "--session", "part", "-n", workers)
+    done = checkout.pytest(*chosen, "--vendor", "cpu", "--session", "part", "-n", workers)
     assert done.code == 0, done.out
     whole, part = plans_of(checkout.root / "whole"), plans_of(checkout.root / "part")
     assert list(part) == [ONE] and len(part[ONE]["plan_digest"]) == len(part[ONE]["case_digest"]) == 64
