@@ -20,6 +20,9 @@ DRIFT_LIMIT = 0.05
 """The last third may be this much slower (or faster) than the first."""
 SLOW_STEP = 1.5
 """A step this many times the median, within the first block, still belongs to warm-up."""
+MIN_JUMPS = 3
+"""Of so few differences between blocks a trend could be taken for noise: then the noise of single steps says what to
+expect of them."""
 KENDALL_Z = 1.96
 """A trend is one when Mann-Kendall's z exceeds this: the 95 % interval of the Theil-Sen slope then excludes zero."""
 
@@ -44,12 +47,12 @@ def find_steady(steps: Sequence[float]) -> Steady:
 
     Blocks of BLOCK steps. With m_j their medians and d the median of |m_j+1 - m_j| over the second half of the run,
     tolerance = max(BASE_TOLERANCE, 3 x 1.4826 x d / median(m_j)), at most MAX_TOLERANCE: neighbours more than three
-    robust standard deviations apart are not noise, and a slow trend does not widen it. The tail begins at the first
-    step whose next two blocks agree and are no slower than what follows, after any step of the first block that takes
-    SLOW_STEP times the median. Blocks agree within the tolerance, or where a steady trend through them would reach no
-    DRIFT_LIMIT in the tail, which matters in tails of fewer than 75 steps. The tail must hold MIN_STEADY_STEPS steps
-    without a drift: a difference of its last third from its first beyond DRIFT_LIMIT (or the tolerance) that is also a
-    trend.
+    robust standard deviations apart are not noise. A slow trend does not widen it: where there are fewer than MIN_JUMPS
+    differences, d is what the differences of successive steps let expect. The tail begins at the first step whose next
+    two blocks agree and are no slower than what follows, after any step of the first block that takes SLOW_STEP times
+    the median. Blocks agree within the tolerance, or where a steady trend through them would stay within DRIFT_LIMIT
+    over the whole run, which matters in runs of fewer than 75 steps. The tail must hold MIN_STEADY_STEPS steps without a
+    drift: a difference of its last third from its first beyond DRIFT_LIMIT (or the tolerance) that is also a trend.
     """
     half = steps[len(steps) // 2 :]
     usual = median(half) if half else 0.0
@@ -82,18 +85,33 @@ def _tolerance(steps: Sequence[float]) -> float:
 def _typical_jump(steps: Sequence[float]) -> float:
     """Median difference of neighbouring block medians, relative to their level."""
     medians = _block_medians(steps)
-    if len(medians) < 2 or not (centre := median(medians)):
+    if not medians or not (centre := median(medians)):
         return 0.0
-    return median(abs(b - a) for a, b in pairwise(medians)) / centre
+    jumps = [abs(b - a) for a, b in pairwise(medians)]
+    return (median(jumps) if len(jumps) >= MIN_JUMPS else _expected_jump(steps)) / centre
+
+
+def _expected_jump(steps: Sequence[float]) -> float:
+    """Of the medians of two blocks, if each step is off by luck of its own; a trend hardly parts successive steps.
+
+    For normal noise of deviation s: median |x_i+1 - x_i| = 0.6745 sqrt(2) s, and a median of n has the deviation
+    sqrt(pi / 2n) s, so the median difference of two of them is sqrt(pi / 2n) as large. Equal successive times are one
+    that was told for several steps.
+    """
+    told = [steps[0], *(b for a, b in pairwise(steps) if b != a)]
+    if len(told) < 2:
+        return 0.0
+    per_block = BLOCK * len(told) / len(steps)
+    return median(abs(b - a) for a, b in pairwise(told)) * math.sqrt(math.pi / (2 * per_block))
 
 
 def _first_steady(steps: Sequence[float], tolerance: float, usual: float) -> int:
     """Index of the first steady step; the number of steps where there is none."""
     ceiling = usual * (1 + max(tolerance, DRIFT_LIMIT))
+    # The thirds of a run lie two thirds of it apart, and may differ by the limit: neighbours by their part of that.
+    allowed = max(tolerance, DRIFT_LIMIT * BLOCK / (2 / 3 * len(steps)))
     for start in range(0, len(steps) - 2 * BLOCK + 1, BLOCK // 2):
         here, there = median(steps[start : start + BLOCK]), median(steps[start + BLOCK : start + 2 * BLOCK])
-        # Thirds of a tail lie two thirds of it apart: what they may differ by, and blocks their part of that.
-        allowed = max(tolerance, DRIFT_LIMIT * BLOCK / (2 / 3 * (len(steps) - start)))
         if abs(here - there) <= allowed * max(there, 1e-12) and here <= ceiling:
             slow = [i for i in range(start, start + BLOCK) if steps[i] > SLOW_STEP * here]
             return slow[-1] + 1 if slow else start

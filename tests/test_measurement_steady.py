@@ -86,6 +86,23 @@ def test_a_trend_is_borne_as_far_as_the_drift_it_makes(count: int, share: float,
     assert (find_steady(steps).reason == "") is steady
 
 
+@pytest.mark.parametrize("count", [24, 40, 60, 100])
+@pytest.mark.parametrize("seed", range(5))
+def test_a_trend_is_not_taken_for_noise(count: int, seed: int) -> None:
+    """Fifteen percent from the first step to the last, however few blocks there are to see it by."""
+    steps = [time * (1 + 0.15 * i / count) for i, time in enumerate(noisy(count, seed=seed))]
+    assert find_steady(steps).reason
+
+
+@pytest.mark.parametrize("told_for", [1, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_noise_of_few_steps_is_not_taken_for_a_trend(told_for: int, seed: int) -> None:
+    """Also where a log tells one time for several steps."""
+    steps = noisy(30, noise=0.04, seed=seed)
+    told = [sum(steps[i : i + told_for]) / told_for for i in range(0, 30, told_for) for _ in range(told_for)]
+    assert find_steady(told).reason == ""
+
+
 @pytest.mark.parametrize("n", [0, 1, MIN_STEADY_STEPS - 1])
 def test_too_few_steps(n: int) -> None:
     steady = find_steady([1.0] * n)
