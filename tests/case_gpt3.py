@@ -13,6 +13,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from tests import warm_python
+
 CASE_DIR = Path(__file__).resolve().parent.parent / "suite/cases/gpt3/pytorch"
 DATA_DIR = CASE_DIR / "data"
 ROOT = CASE_DIR.parents[3]
@@ -95,21 +97,10 @@ def run_json(folder: Path, values: dict[str, Any], ranks: int, **changes: Any) -
     return path
 
 
-def drive(
-    folder: Path, values: dict[str, Any], *, ranks: int = 1, fails: bool = False, **changes: Any
-) -> list[list[dict[str, Any]]]:
-    """The events of every rank of train.py, run as the launcher runs it."""
-    dropped = ("RANK", "WORLD_SIZE", "LOCAL_RANK")
-    environment = {name: value for name, value in os.environ.items() if name not in dropped} | {
-        "TRAINMARK_RUN": str(run_json(folder, values, ranks, **changes)),
-        "PYTHONPATH": str(ROOT),
-        "OMP_NUM_THREADS": "1",
-    }
-    argv = [sys.executable, str(CASE_DIR / "train.py")]
-    if ranks > 1:
-        argv = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), argv[1]]
-    done = subprocess.run(argv, env=environment, timeout=600, capture_output=True, text=True, check=False)
-    assert (done.returncode != 0) == fails, done.stdout + done.stderr
+def drive(folder: Path, values: dict[str, Any], *, ranks: int = 1, **changes: Any) -> list[list[dict[str, Any]]]:
+    """The events of every rank of train.py, run to its end."""
+    for done in warm_python.train(CASE_DIR / "train.py", run_json(folder, values, ranks, **changes), ranks):
+        assert done.returncode == 0, done.stdout + done.stderr
     return [events_of(folder, rank) for rank in range(ranks)]
 
 

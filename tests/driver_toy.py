@@ -9,6 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests import warm_python
+from tests.warm_python import Finished
+
 ROOT = Path(__file__).resolve().parent.parent
 
 TRAIN = '''
@@ -154,8 +157,15 @@ def environment(run_json: Path, **more: str) -> dict[str, str]:
     return {**kept, "TRAINMARK_RUN": str(run_json), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", **more}
 
 
-def train(folder: Path, ranks: int = 1, **over: Any) -> subprocess.CompletedProcess[str]:
-    """Train the toy to its end: alone, or by torchrun with its ranks wrapped as the launcher does."""
+def train(folder: Path, ranks: int = 1, **over: Any) -> Finished:
+    """Train the toy to its end, each rank a fork of a warm Python; the first rank that failed, or one that did not."""
+    run_json = write_run(folder, ranks, **over)
+    done = warm_python.train(folder / "train.py", run_json, ranks, timeout_s=120)
+    return max(done, key=lambda one: one.returncode != 0)
+
+
+def launch(folder: Path, ranks: int = 1, **over: Any) -> Finished:
+    """The same by processes of its own: alone, or by torchrun with its ranks wrapped as the launcher does."""
     run_json = write_run(folder, ranks, **over)
     argv = [sys.executable, "train.py"]
     if ranks > 1:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
@@ -13,9 +11,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
+from tests import warm_python
 
-_OF_A_LAUNCHER = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "PYTHONPATH")
+ROOT = Path(__file__).resolve().parent.parent
 
 
 class OneCase:
@@ -82,18 +80,10 @@ class OneCase:
     def drive_all(
         self, folder: Path, values: dict[str, Any], ranks: int = 1, *, fails: bool = False, **changes: Any
     ) -> list[list[dict[str, Any]]]:
-        """The events of each rank of train.py, run to its end: alone, or by torchrun."""
-        environment = {name: value for name, value in os.environ.items() if name not in _OF_A_LAUNCHER}
-        search = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+        """The events of each rank of train.py, run to its end."""
         run_json = self.run_json(folder, values, ranks, **changes)
-        environment |= {"TRAINMARK_RUN": str(run_json), "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
-        argv = [sys.executable]
-        if ranks > 1:
-            argv += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-        done = subprocess.run(
-            [*argv, str(self.folder / "train.py")], env=environment, timeout=900, capture_output=True, text=True
-        )
-        assert (done.returncode != 0) == fails, done.stdout + done.stderr
+        for done in warm_python.train(self.folder / "train.py", run_json, ranks):
+            assert (done.returncode != 0) == fails, done.stdout + done.stderr
         streams = [(folder / f"events/rank{rank}.jsonl").read_text().splitlines() for rank in range(ranks)]
         return [[json.loads(line) for line in stream] for stream in streams]
 

@@ -5,10 +5,6 @@ from __future__ import annotations
 import copy
 import json
 import math
-import os
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from suite.catalog import load_catalog  # noqa: E402
+from tests import warm_python  # noqa: E402
 from tests.case_alma import CASE, CASE_DIR, TINY, drive, params, run_json, scores, task  # noqa: E402
 from tests.one_case import ROOT, losses  # noqa: E402
 
@@ -190,21 +187,8 @@ def test_two_ranks_share_one_model_underneath_and_train_as_one(tmp_path: Path, w
     values = params("mini", **SHORT | {"max_samples": 256, "train_batch_size": 32})
     expect = {"world_size": 2, "precision": "fp32", "device_match": []}
     path = run_json(tmp_path / "two", values, topology={"nnodes": 1, "nproc": 2}, expect=expect)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": "2"}
-    common = {**os.environ, **meeting, "TRAINMARK_RUN": str(path), "PYTHONPATH": str(ROOT), "LOCAL_WORLD_SIZE": "2"}
-    command = [sys.executable, str(CASE_DIR / "train.py")]
-    started = [
-        subprocess.Popen(command, env={**common, "RANK": rank, "LOCAL_RANK": rank, "GROUP_RANK": "0"})
-        for rank in ("0", "1")
-    ]
-    try:
-        assert [one.wait(timeout=600) for one in started] == [0, 0]
-    finally:
-        for one in started:
-            one.kill()
-            one.wait(timeout=10)
+    done = warm_python.train(CASE_DIR / "train.py", path, 2)
+    assert [one.returncode for one in done] == [0, 0], "".join(one.stdout + one.stderr for one in done)
     ranks = [
         [json.loads(line) for line in (tmp_path / f"two/events/rank{rank}.jsonl").read_text().splitlines()]
         for rank in range(2)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +12,7 @@ import pytest
 import torch
 
 from suite.drivers.pytorch.schedule import Schedule
+from tests import warm_python
 from tests.case_faster_rcnn import CASE_DIR, FEW, case, losses, params, task
 
 ROOT = CASE_DIR.parents[3]
@@ -158,10 +156,7 @@ def drive(folder: Path, values: dict[str, Any], **changes: Any) -> list[dict[str
         "sabotage": None,
     }  # fmt: skip
     (folder / "run.json").write_text(json.dumps(spec | changes), encoding="utf-8")
-    environment = {**os.environ, "TRAINMARK_RUN": str(folder / "run.json"), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(CASE_DIR / "train.py")], env=environment, timeout=600, capture_output=True, text=True
-    )
+    (done,) = warm_python.train(CASE_DIR / "train.py", folder / "run.json")
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in (folder / "events/rank0.jsonl").read_text().splitlines()]
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +15,7 @@ import pytest
 import torch
 
 from suite.drivers.events import RunProblem
+from tests import warm_python
 from tests.case_glm import CASE, CASE_DIR, TINY_FULL, params, task, write_record
 
 ROOT = CASE_DIR.parents[3]
@@ -290,10 +289,7 @@ def run_json(folder: Path, values: dict[str, Any], **changes: Any) -> Path:
 
 def drive(folder: Path, values: dict[str, Any], **changes: Any) -> list[dict[str, Any]]:
     """The events of train.py, run as a rank is."""
-    environment = {**os.environ, "TRAINMARK_RUN": str(run_json(folder, values, **changes)), "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, str(CASE_DIR / "train.py")], env=environment, timeout=300, capture_output=True, text=True
-    )
+    (done,) = warm_python.train(CASE_DIR / "train.py", run_json(folder, values, **changes))
     assert done.returncode == 0, done.stdout + done.stderr
     return [json.loads(line) for line in (folder / "events/rank0.jsonl").read_text().splitlines()]
 

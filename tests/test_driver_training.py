@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.driver_toy import ROOT, environment, events, losses, train, write_run
+from tests.driver_toy import ROOT, environment, events, launch, losses, train, write_run
 
 torch = pytest.importorskip("torch")
 
@@ -68,7 +68,7 @@ def stop(folder: Path, rank: int = 0) -> tuple[str, str]:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run of 80 steps with dropout, to max_samples, with its final checkpoint."""
     folder = tmp_path_factory.mktemp("whole")
-    done = train(folder, params={"dropout": 0.2}, checkpoint={"every_s": 0, "final": True}, heartbeat_s=0.05)
+    done = launch(folder, params={"dropout": 0.2}, checkpoint={"every_s": 0, "final": True}, heartbeat_s=0.05)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -140,7 +140,7 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(alone: Path, tmp_pat
 
 
 def test_two_ranks_train_as_one_at_the_same_global_batch(alone: Path, tmp_path: Path) -> None:
-    done = train(tmp_path / "two", 2, params={"max_samples": 512, "train_batch_size": 8}, heartbeat_s=0.05)
+    done = launch(tmp_path / "two", 2, params={"max_samples": 512, "train_batch_size": 8}, heartbeat_s=0.05)
     assert done.returncode == 0, done.stderr
     mean = [sum(pair) / 2 for pair in zip(losses(tmp_path / "two", 0), losses(tmp_path / "two", 1))]
     assert mean == pytest.approx(losses(alone), rel=1e-4)
@@ -167,7 +167,7 @@ def test_gradients_that_are_not_averaged_show_in_the_checksum(tmp_path: Path) ->
 
 def test_another_environment_than_planned_ends_every_rank(tmp_path: Path) -> None:
     expect = {"world_size": 2, "precision": "bf16", "device_match": []}
-    assert train(tmp_path, 2, expect=expect).returncode != 0
+    assert launch(tmp_path, 2, expect=expect).returncode != 0
     for rank in (0, 1):
         last = events(tmp_path, rank)[-1]
         assert (last["status"], last["reason"]) == ("aborted", "environment")
