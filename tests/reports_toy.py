@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from suite.result import Artifact, Base, CheckResult, MetricResult, Result, RunR
 from suite.topology import Topology
 from tests.run_folders import tiny_plan
 from tests.user_toy import LIGHT
+from tests.warm_python import Finished, pytest_python
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -180,22 +179,16 @@ def toy_environment(session: Path | None, script: Mapping[str, str], **over: str
     return environment if session is None else {**environment, "TOY_SESSION": str(session)}
 
 
-def run_toy(
-    project: Path, session: Path | None, script: Mapping[str, str], *arguments: str, **over: str
-) -> subprocess.CompletedProcess[str]:
+def run_toy(project: Path, session: Path | None, script: Mapping[str, str], *arguments: str, **over: str) -> Finished:
     """pytest over the project in a process of its own."""
-    command = [sys.executable, "-m", "pytest", *arguments]
     environment = toy_environment(session, script, **over)
-    return subprocess.run(
-        command, cwd=project, env=environment, capture_output=True, text=True, timeout=120, check=False
-    )
+    return pytest_python().run(["-m", "pytest", *arguments], env=environment, cwd=project, timeout_s=120)
 
 
-def run_reports(*arguments: str | Path, cwd: Path = ROOT, **over: str) -> subprocess.CompletedProcess[str]:
+def run_reports(*arguments: str | Path, cwd: Path = ROOT, **over: str) -> Finished:
     """`python -m reports` in a process of its own."""
-    command = [sys.executable, "-m", "reports", *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **over}
-    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    return pytest_python().run(["-m", "reports", *map(str, arguments)], env=environment, cwd=cwd, timeout_s=120)
 
 
 def session_of(folder: Path) -> dict[str, Any]:

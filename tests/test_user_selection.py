@@ -173,7 +173,7 @@ def test_others_are_left_alone(tmp_path: Path, arguments: tuple[str, ...]) -> No
         "import sys\ndef pytest_unconfigure(config):\n"
         "    assert not {'fixtures.hardware', 'psutil', 'pynvml', 'suite.catalog'} & set(sys.modules)\n",
     )
-    done = checkout.pytest(*arguments)
+    done = checkout.start_pytest(*arguments)
     assert done.code == (5 if "suite/vendors" in arguments else 0), done.out
     assert "Traceback (most recent" not in done.out
     assert "trainmark:" not in done.out
@@ -218,5 +218,5 @@ def test_a_vendors_own_test_is_collected(tmp_path: Path) -> None:
 def test_collection_and_plugin_stay_light(clone: Checkout) -> None:
     """No torch at collection; importing the plugin imports nothing heavy."""
     clone.write("heavy.py", "import sys\ndef pytest_unconfigure(config):\n    print('HEAVY', 'torch' in sys.modules)\n")
-    done = clone.pytest("suite", "--vendor", "cpu", "--collect-only", "-q", "-p", "heavy")
+    done = clone.start_pytest("suite", "--vendor", "cpu", "--collect-only", "-q", "-p", "heavy")
     assert "HEAVY False" in done.out
