@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import shutil
+from dataclasses import dataclass
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -49,13 +51,29 @@ class Page(HTMLParser):
         return [attributes[name] for _, attributes in self.tags if name in attributes]
 
 
+@dataclass(frozen=True)
+class Reported:
+    """A session with its pages."""
+
+    folder: Path
+    before: dict[str, str]
+    """The digests of its files before there were pages."""
+
+
 @pytest.fixture(scope="module")
-def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def reported(tmp_path_factory: pytest.TempPathFactory) -> Reported:
     """A session of every outcome, and its pages."""
     folder = tmp_path_factory.mktemp("mixed") / "a session"
     report = mixed_session(folder)
+    before = digests(folder)
     write_pages(report, folder, folder / "report")
-    return folder
+    return Reported(folder, before)
+
+
+@pytest.fixture
+def session(reported: Reported) -> Path:
+    """Its folder, for who only looks."""
+    return reported.folder
 
 
 def pages(session: Path) -> list[Page]:
@@ -167,17 +185,15 @@ def test_plots_say_in_words_what_they_show(session: Path) -> None:
         assert image.read_bytes().startswith(b"\x89PNG") and 2_000 < image.stat().st_size < 80_000
 
 
-def test_a_report_changes_nothing_but_itself_and_is_the_same_twice(tmp_path: Path) -> None:
-    folder = tmp_path / "session"
-    report = mixed_session(folder)
-    before = digests(folder)
-    write_pages(report, folder, folder / "report")
+def test_a_report_changes_nothing_but_itself_and_is_the_same_twice(reported: Reported, tmp_path: Path) -> None:
+    assert digests(reported.folder) == reported.before
+    folder = shutil.copytree(reported.folder, tmp_path / "session")
     first = {path: path.read_bytes() for path in (folder / "report").rglob("*") if path.is_file()}
     (folder / "report" / "notes.txt").write_text("mine")
-    write_pages(report, folder, folder / "report")
+    write_pages(read_session(folder), folder, folder / "report")
     assert {path: path.read_bytes() for path in first} == first
     assert (folder / "report" / "notes.txt").read_text() == "mine"
-    assert digests(folder) == before
+    assert digests(folder) == reported.before
 
 
 def test_without_matplotlib_the_pages_come_without_plots_and_say_so(
@@ -198,7 +214,8 @@ def test_events_that_cannot_be_read_cost_their_plots_and_are_told(tmp_path: Path
     report = mixed_session(folder)
     (folder / f"{GLM}-1x2" / "r1" / "events" / "rank0.jsonl").write_text("no event\n")
     (folder / f"{GLM}-1x4" / "r1").rename(folder / "elsewhere")
-    write_pages(report, folder, folder / "report")
+    faulty = [result for result in report.results if result.id in (f"{GLM}-1x2", f"{GLM}-1x4")]
+    write_pages(write_report_session(folder, faulty), folder, folder / "report")
     broken = plan_of(folder, f"{GLM}-1x2")
     assert "run 1: events/rank0.jsonl:1: not strict JSON" in broken.text
     assert any("accuracy of run 1 over 3 evaluations" in alt for alt in broken.values("alt"))
