@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from json import dumps
 from json.encoder import encode_basestring_ascii as quoted
+
+KEPT = 512
+"""Texts that a process keeps, of some 20 kB each: whoever plans for many folders reads the same drivers each time."""
 
 _NOT_CODE = ("ctx", "type_comment", "kind")
 _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -14,6 +18,7 @@ _FIELDS: dict[type[ast.AST], tuple[tuple[str, str], ...]] = {}
 """Node class -> its fields in the order of canonical JSON, each with its key as JSON has it."""
 
 
+@lru_cache(maxsize=KEPT)
 def syntax_text(source: bytes) -> str:
     """The tree as JSON: `["Name",{"id":"x"}]`, no blanks, keys sorted. Raises SyntaxError, ValueError, RecursionError.
 
