@@ -1,7 +1,7 @@
 """A Python that has already imported what takes long: each program of a test is a fork of it, not a start of its own.
 
-What a program sees is its own: arguments, environment, folder, search path, output and exit status. It is not told
-what only a start reads (PYTHONHASHSEED, OMP_NUM_THREADS), and /proc shows it the server's environment.
+What a program sees is its own: arguments, environment, folder, search path, output and exit status. Not its own is what
+only a start reads: the seed of hashes and OMP_NUM_THREADS are the server's, and so is the environment in /proc.
 """
 
 from __future__ import annotations
@@ -52,22 +52,33 @@ class WarmPython:
     def run_all(
         self, argv: Sequence[str], environments: Sequence[Mapping[str, str]], *, cwd: Path, timeout_s: float
     ) -> list[Finished]:
-        """The same program at once in several environments. Whatever is left after `timeout_s` is killed."""
+        """The same program at once in several environments; where one fails the others are told to end.
+
+        Raises TimeoutExpired after `timeout_s`: what is left is killed.
+        """
         with tempfile.TemporaryDirectory(prefix="warm-") as folder:
             outputs = [
                 [str(Path(folder) / f"{name}{number}") for name in ("out", "err")]
                 for number in range(len(environments))
             ]
             jobs = [{"env": dict(env), "output": output} for env, output in zip(environments, outputs, strict=True)]
-            self._ask({"argv": list(argv), "cwd": str(cwd), "jobs": jobs})
-            codes = self._answer(timeout_s)
+            try:
+                self._ask({"argv": list(argv), "cwd": str(cwd), "jobs": jobs})
+                codes = self._answer(timeout_s)
+            except BaseException:  # or the next program would be given this one's answer
+                self.close()
+                raise
             told = [[Path(path).read_text(encoding="utf-8", errors="replace") for path in output] for output in outputs]
         return [subprocess.CompletedProcess(list(argv), code, *said) for code, said in zip(codes, told, strict=True)]
 
     def close(self) -> None:
-        """End the server and what it still runs."""
+        """End the server and what it still runs; who asks for one then is given another."""
+        started.cache_clear()
         self._process.kill()
         self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
 
     def _ask(self, request: dict[str, Any]) -> None:
         assert self._process.stdin is not None
@@ -77,8 +88,6 @@ class WarmPython:
     def _answer(self, timeout_s: float) -> Any:
         assert self._process.stdout is not None
         if not select.select([self._process.stdout], [], [], timeout_s)[0]:
-            self.close()
-            started.cache_clear()
             raise subprocess.TimeoutExpired(self._process.args, timeout_s)
         return json.loads(self._process.stdout.readline())
 
@@ -143,7 +152,20 @@ def _serve(modules: list[str]) -> None:
                 answers.close()
                 _become(request, job)
                 return
-        _say(answers, [os.waitstatus_to_exitcode(os.waitpid(fork, 0)[1]) for fork in forks])
+        _say(answers, _wait(forks))
+
+
+def _wait(forks: list[int]) -> list[int]:
+    """How each ended."""
+    codes: dict[int, int] = {}
+    while left := [fork for fork in forks if fork not in codes]:
+        fork, status = os.wait()
+        codes[fork] = os.waitstatus_to_exitcode(status)
+        if codes[fork]:  # a rank that is gone is waited for by all the others
+            for other in left:
+                if other != fork:
+                    os.kill(other, signal.SIGTERM)
+    return [codes[fork] for fork in forks]
 
 
 def _say(answers: Any, what: object) -> None:
