@@ -51,8 +51,8 @@ def find_steady(steps: Sequence[float]) -> Steady:
     differences, d is what the differences of successive steps let expect. The tail begins at the first step whose next
     two blocks agree and are no slower than what follows, after any step of the first block that takes SLOW_STEP times
     the median. Blocks agree within the tolerance, or where a steady trend through them would stay within DRIFT_LIMIT
-    over the whole run, which matters in runs of fewer than 75 steps. The tail must hold MIN_STEADY_STEPS steps without a
-    drift: a difference of its last third from its first beyond DRIFT_LIMIT (or the tolerance) that is also a trend.
+    over the whole run, which matters in runs of fewer than 75 steps. The tail must hold MIN_STEADY_STEPS steps and not
+    drift: by a difference of its last third from its first beyond DRIFT_LIMIT (or the tolerance) that is also a trend.
     """
     half = steps[len(steps) // 2 :]
     usual = median(half) if half else 0.0
