@@ -141,20 +141,19 @@ class Bench:
         """
         batches = [next(stream) for _ in range(points)]
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
-        plain = [self._pass(self.task, self.model, batch, self.seed)[1] for batch in batches]
-        self.model.load_state_dict(state)
         return {
-            key: {side: self._drawn(key, rate, side, state, zip(batches, plain, strict=True)) for side in self.slots}
+            key: {side: self._drawn(key, rate, side, state, batches) for side in self.slots}
             for key, rate in rates.items()
         }
 
-    def _drawn(self, key, rate, side, state, pairs):
+    def _drawn(self, key, rate, side, state, batches):
         run = SimpleNamespace(**{**vars(self.task.run), "params": {**self.task.params, key: rate}})
         task = type(self.task)(run, self.device, self.slots[side], 0, 1)
         model = task.build().to(self.device.torch_device).train()
         along, apart = [], []
-        for batch, plain in pairs:
-            size = _dot(plain, plain)
+        for batch in batches:
+            plain = self._restored(self.task, self.model, state, batch, self.seed)
+            size = _dot(plain, plain) or math.nan  # a gradient of nothing has no direction
             for draw in range(0, DRAWS, 2):
                 one, other = (self._restored(task, model, state, batch, self.seed + draw + each) for each in (0, 1))
                 along += [_dot(one, plain) / size, _dot(other, plain) / size]
