@@ -26,16 +26,24 @@ def left(checkout: Checkout) -> list[Path]:
         ((*MISFIT, "--session", "out/here"), "it needs 2 ranks"),
         ((*MISFIT, "--results", "out"), "it needs 2 ranks"),
         (("suite", "-k", "and and"), "Wrong expression"),
+        (("suite", "-k", "and and", "-n", "1"), "Wrong expression passed to '-k'"),
+        (("suite", "-k", "toy(a=1)", "-n", "2"), "Keyword expressions do not support call parameters"),
+        (("suite", "-m", "and and", "-n", "1"), "Wrong expression passed to '-m'"),
+        (("suite", "-m", "nonesuch", "-n", "1"), "Unknown marker(s) in '-m' expression: nonesuch"),
         (("suite/cases/nowhere",), "not found"),
+        (("suite", "suite/cases/nowhere", "-n", "1"), "not found: suite/cases/nowhere"),
+        (("suite/cases/toy/pytorch/test_toy.py::nonesuch", "-n", "1"), "::nonesuch"),
         (("suite/conformance", "-k", "and and"), "Wrong expression"),
+        (("suite/conformance", "-k", "and and", "-n", "1"), "Wrong expression"),
     ],
-    ids=["unknown", "misfit", "worker", "session", "results", "expression", "path", "conformance"],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_refused_session_leaves_nothing(checkout: Checkout, words: tuple[str, ...], said: str) -> None:
     """Nor does it speak of plans that were not started, or of reports."""
     done = checkout.pytest(*words, "--vendor", "cpu")
     assert done.code == 4, done.out
     assert said in done.err
+    assert "INTERNALERROR" not in done.out and "Traceback" not in done.out
     assert "not_started" not in done.out and "reports:" not in done.out
     assert left(checkout) == []
 
