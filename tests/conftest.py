@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.order import dealt
+from tests.slurm_lab import Lab
 from tests.user_toy import Checkout, make_checkout
 
 # How long an example takes, or to draw it, is a figure of the machine: on a shared one it says nothing about the code.
@@ -19,6 +21,16 @@ settings.load_profile("shared machine")
 def checkout(tmp_path: Path) -> Checkout:
     """A toy checkout of its own, in a folder whose name has a blank."""
     return make_checkout(tmp_path / "a clone")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    """A toy checkout under a scripted scheduler."""
+    made = Lab(tmp_path)
+    try:
+        yield made
+    finally:
+        made.end()
 
 
 @pytest.hookimpl(trylast=True)

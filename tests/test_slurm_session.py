@@ -3,80 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fixtures.faults.checkout import MARK, ToyCheckout
-from fixtures.faults.scheduler import FakeSlurm
-from fixtures.node import processes
 from tests.launch_toy import until
-
-PENDING = {"JobState": "PENDING", "Reason": "Priority"}
-RUNNING = {"JobState": "RUNNING", "Reason": "None", "NodeList": "f[1-2]", "TRES": "cpu=2,node=2"}
-
-SITE = """
-[launch]
-launcher = "slurm"
-[lease]
-dir = "leases"
-[slurm]
-poll_s = 0.5
-"""
-
-
-class Lab:
-    """A toy checkout, and a scheduler that is scripted."""
-
-    def __init__(self, root: Path) -> None:
-        self.toy = ToyCheckout(root / "a clone")
-        self.toy.write("site.toml", SITE)
-        self.slurm = FakeSlurm(root / "slurm")
-        self.toy.variables["PATH"] = f"{self.slurm.bin}:{os.environ['PATH']}"
-
-    def submit(self, script: str = "") -> int:
-        """Two nodes, by --submit."""
-        return self.toy.run(self.toy.command("--submit", topology="2x1", script=script))
-
-    def attach(self, *more: str) -> int:
-        """Collect them."""
-        (self.toy.root / "output").unlink(missing_ok=True)
-        argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suite", "--attach", str(self.toy.results)]
-        return self.toy.run([*argv, *more])
-
-    def result(self) -> dict[str, Any]:
-        """The one result of session.json."""
-        (result,) = self.toy.session()["results"]
-        found: dict[str, Any] = result
-        return found
-
-    def outcome(self) -> str:
-        """`status: category` of it."""
-        outcome = self.result()["outcome"]
-        return ": ".join(filter(None, (outcome["status"], outcome["category"])))
-
-
-def marked(mark: str) -> list[int]:
-    """Living processes that were started from the checkout."""
-    return [
-        process.pid
-        for process in processes.snapshot().values()
-        if process.state not in "ZX" and processes.environment(process.pid).get(MARK) == mark
-    ]
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[Lab]:
-    made = Lab(tmp_path)
-    try:
-        yield made
-    finally:
-        made.slurm.down()
-        until(lambda: not marked(made.toy.mark))
+from tests.slurm_lab import PENDING, RUNNING, SITE, Lab
 
 
 def test_a_submitted_plan_runs_by_itself_and_is_judged_later(lab: Lab) -> None:
@@ -98,7 +30,7 @@ def test_a_submitted_plan_runs_by_itself_and_is_judged_later(lab: Lab) -> None:
 
 def test_a_job_that_was_cancelled_under_its_runs(lab: Lab) -> None:
     lab.slurm.script(RUNNING, job="4", runs=True)
-    assert lab.submit("hang@20") == 0, lab.toy.output
+    assert lab.submit(script="hang@20") == 0, lab.toy.output
     until(lambda: list(lab.toy.results.glob("toy-*/r1/events/rank1.jsonl")), 30)
     lab.toy.run([str(lab.slurm.bin / "scancel"), "4"])
     assert lab.attach() == 1, lab.toy.output
@@ -154,12 +86,12 @@ def test_no_value_of_the_environment_is_written_down(lab: Lab) -> None:
         (["--attach", "nowhere"], "no such folder"),
         (["--attach", ".", "--site", "site.toml"], "leave --site out"),
         (["--attach", ".", "--submit"], "leave --submit out"),
-        (["--submit", "--launcher", "local"], "--submit is for --launcher slurm"),
-        (["--resume", "."], "neither a run's folder nor a plan's"),
+        (["--vendor", "basalt", "--submit", "--launcher", "local"], "--submit is for --launcher slurm"),
+        (["--vendor", "basalt", "--resume", "."], "neither a run's folder nor a plan's"),
     ],
 )
 def test_what_cannot_be_meant_is_one_sentence(lab: Lab, arguments: list[str], words: str) -> None:
-    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suite", "--vendor", "basalt", *arguments]
+    argv = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "suite", *arguments]
     assert lab.toy.run(argv) == 4
     (line,) = [line for line in lab.toy.output.splitlines() if words in line]
     assert line.startswith("ERROR") and "Traceback" not in lab.toy.output

@@ -124,7 +124,38 @@ def test_every_option_is_repeated_or_known_to_be_of_one_session(tmp_path: Path) 
     assert {option.name for option in OPTIONS if not option.rerun} == selects | of_one_session
 
 
-def test_a_collected_session_is_repeated_as_it_was_submitted(tmp_path: Path) -> None:
-    """Of the collecting command only what judges is added: --preset would have chosen nothing there."""
-    options = parsed(tmp_path, "--attach", ".", "--baseline", ".", "--preset", "mini", "--fail-inconclusive")
+COLLECTING = ("--attach", "--baseline", "--time-budget", "--fail-inconclusive", "--plan", "--detect")
+"""What has its effect on a session that was submitted before."""
+SUBMITTED = tuple(option.name for option in OPTIONS if option.name not in COLLECTING)
+VALUES = {"--topology": "1x1", "--set": "lr=0.1", "--repeat": "2", "--seed": "3", "--max-device-hours": "1"} | {
+    "--mode": "throughput", "--launcher": "slurm", "--container": "docker", "--wait-for-devices": "1h",
+    "--sabotage": "labels_shuffled", "--site": "site.toml", "--cases": "site.toml",
+}  # fmt: skip
+
+
+def test_every_option_is_known_to_collect_or_is_the_submissions() -> None:
+    """A new option is one or the other by a decision: what is not listed here is refused beside --attach."""
+    assert {option.name for option in OPTIONS if option.collects} == set(COLLECTING)
+    assert set(SUBMITTED) == {
+        *("--vendor", "--vendor-path", "--machine", "--model", "--topology", "--framework", "--preset", "--mode"),
+        *("--repeat", "--seed", "--set", "--site", "--launcher", "--container", "--data-dir", "--cases", "--results"),
+        *("--session", "--max-device-hours", "--wait-for-devices", "--resume", "--submit", "--changed-since"),
+        "--sabotage",
+    }
+
+
+@pytest.mark.parametrize("name", SUBMITTED)
+def test_what_the_submission_has_decided_is_refused_by_whoever_collects(tmp_path: Path, name: str) -> None:
+    """Accepted and without effect, it would be believed."""
+    (tmp_path / "site.toml").touch()
+    takes = next(option.takes for option in OPTIONS if option.name == name)
+    with pytest.raises(UsageProblem, match=rf"^{name} has no effect beside --attach \..*; leave {name} out$"):
+        parsed(tmp_path, "--attach", ".", *([name, VALUES.get(name, ".")] if takes else [name]))
+
+
+def test_what_judges_a_collected_session_is_kept(tmp_path: Path) -> None:
+    """And is part of the command that repeats a plan of it."""
+    options = parsed(tmp_path, "--attach", ".", "--baseline", ".", "--time-budget", "1h", "--fail-inconclusive")
     assert options.rerun == ("--baseline", ".", "--fail-inconclusive")
+    assert (options.baselines, options.time_budget_s, options.fail_inconclusive) == ((tmp_path / ".",), 3600, True)
+    assert parsed(tmp_path, "--attach", ".", "--plan", "--detect", "5%").detect == Detect(difference=0.05)
