@@ -98,9 +98,17 @@ def _fate(report: SessionReport, folder: Path, rules: Rules, sources: set[str]) 
         return False, "the source of a baseline"
     if report.session.exit_status is None and rules.now - touched < RESTING:
         return False, "it may still run"
+    if _uncollected(folder):
+        return False, f"jobs of it are not collected; say pytest suite --attach {folder}"
     if rules.keep_failed and any(result.outcome.status in ("failed", "error") for result in report.results):
         return False, "a plan failed"
     return True, f"begun {began:%Y-%m-%d}"
+
+
+def _uncollected(folder: Path) -> bool:
+    """Whether a plan was submitted as a job that nobody has judged: it may wait for weeks, and runs in this folder."""
+    jobs = (path.parent.name for path in folder.glob("jobs/*/job.json"))
+    return any(not (folder / plan / "result.json").is_file() for plan in jobs)
 
 
 def _sources(baselines: Sequence[Path]) -> Iterator[str]:

@@ -133,6 +133,18 @@ def test_a_session_that_another_was_measured_against_stays(results: Path) -> Non
     assert gone(results, rules()) == {NEWER}
 
 
+def test_a_session_whose_jobs_nobody_has_collected_stays(results: Path) -> None:
+    """It ended when it had submitted them: they may wait for weeks."""
+    job = results / OLD / "jobs" / PLAN / "job.json"
+    job.parent.mkdir(parents=True)
+    job.write_text("{}")
+    (results / OLD / PLAN / "result.json").unlink(missing_ok=True)
+    assert gone(results, rules()) == {NEWER}
+    (results / OLD / PLAN).mkdir(exist_ok=True)
+    (results / OLD / PLAN / "result.json").write_text("{}")
+    assert gone(results, rules()) == {OLD, NEWER}
+
+
 def test_nothing_that_is_not_ours_goes(results: Path, tmp_path: Path) -> None:
     elsewhere = session_with(tmp_path / "elsewhere" / "20250101T000000Z-dddd", [result_with()])
     (results / "20250101T000000Z-dddd").symlink_to(elsewhere)
