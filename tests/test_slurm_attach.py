@@ -118,7 +118,9 @@ def test_a_second_one_is_told_that_somebody_collects(lab: Lab) -> None:
             assert (lab.toy.results / "journal-main.jsonl").read_bytes() == journal
         finally:
             first.terminate()
-            first.wait(60)
+            assert first.wait(60) == 2
+    assert lab.outcome() == "not_started: interrupted", "of the collecting, not of the job"
+    assert "attach again later" in lab.result()["outcome"]["reason"]
     assert lab.attach(*BRIEF) == 5, lab.toy.output
     assert lab.outcome() == "not_started: budget"
 

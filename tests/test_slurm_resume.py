@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from fixtures.file_lock import is_locked, locked
 from fixtures.harness_log import HarnessLog
 from fixtures.options import Options
 from fixtures.resume import interrupted, narrowed, resumed
@@ -20,7 +21,7 @@ from suite.drivers.events import RunProblem, find_place
 from suite.errors import UsageProblem
 from suite.outcome import Outcome
 from suite.plan import Plan
-from tests.launch_toy import TRAIN, toy_plan, trainer, until
+from tests.launch_toy import TRAIN, Watcher, toy_plan, trainer, until
 
 
 def left_behind(folder: Path, *, checkpoint: bool = True, **spec: Any) -> tuple[Plan, Path]:
@@ -63,6 +64,7 @@ def test_a_run_that_fell_before_its_first_checkpoint_begins_where_it_began(tmp_p
         ("gone", "cannot be planned any more"),
         ("topology", "--topology 1x2: the run to resume has 1x1"),
         ("repeat", "--repeat 3"),
+        ("running", "that run still goes on; wait for its end, or end it"),
     ],
 )
 def test_whatever_is_not_the_same_is_refused(tmp_path: Path, spoil: str, words: str) -> None:
@@ -80,7 +82,7 @@ def test_whatever_is_not_the_same_is_refused(tmp_path: Path, spoil: str, words: 
         options = Options(resume=run, topologies=("1x2",))
     elif spoil == "repeat":
         options = Options(resume=run, repeat=3)
-    with pytest.raises(UsageProblem) as problem:
+    with pytest.raises(UsageProblem) as problem, locked(run.parent / "plan.json" if spoil == "running" else tmp_path):
         resumed(narrowed(options), plans)
     assert words in str(problem.value)
 
@@ -93,6 +95,15 @@ def test_the_first_run_gets_the_checkpoint_and_the_site_sets_the_period(tmp_path
     runs = trainer(tmp_path, site=site, resume=checkpoint)(toy_plan(tmp_path, train, topology="1x1"))
     spec = json.loads((runs.folder / "r1" / "run.json").read_text())
     assert (spec["resume"], spec["checkpoint"]["every_s"]) == (str(checkpoint), 90.0)
+
+
+def test_nobody_resumes_a_run_that_goes_on(tmp_path: Path) -> None:
+    """Whoever runs it, and wherever, holds the lock until it has ended."""
+    seen: list[bool] = []
+    watcher = Watcher(lambda rank, event: seen.append(is_locked(tmp_path / "session" / "toy" / "plan.json")))
+    runs = trainer(tmp_path, watcher)(toy_plan(tmp_path, topology="1x1", id="toy"))
+    assert seen and all(seen)
+    assert not is_locked(runs.folder / "plan.json")
 
 
 def test_without_a_resume_nothing_is_changed(tmp_path: Path) -> None:
