@@ -11,7 +11,7 @@ TENSOR = 2.0
 """The error of one tensor's gradient may be this many times that of the standard part."""
 TOGETHER = 1.25
 """That of all gradients together."""
-FLOOR = 1e-3
+FLOOR = 1e-4
 """Errors below this share of the tensor are no difference."""
 BLIND = 0.25
 """Where the standard part's own error is a larger share of the gradient, nothing can be told by it."""
@@ -100,14 +100,18 @@ def judge_chance(found: Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]
         if not (all(apart) and all(other_apart)):
             if any(apart) or any(other_apart):
                 side = "standard" if any(apart) else "replaced"
-                reasons.append(f"{key}: chance moves the gradients of the {side} part alone")
+                reasons.append(f"{key}: two draws of it part the gradients of the {side} part alone")
             continue
         ratios = [math.log(other / one) for one, other in zip(apart, other_apart, strict=True)]
         ratio, luck = _mean(ratios)
         if luck > math.log(UNTOLD):
             raise ValueError(f"{key}: the draws differ too much among themselves; take more --batches")
         if abs(ratio) > math.log(CHANCE) + luck:
-            reasons.append(f"{key}: two draws part gradients {math.exp(ratio):.2f} times as far, squared")
+            word = "more" if ratio > 0 else "less"
+            reasons.append(
+                f"{key}: two draws part the gradients {math.exp(ratio):.3g} times as far, squared, as with the standard"
+                f" part: it drops {word} (the same is {1 / CHANCE:.2f} to {CHANCE:.2f} times)"
+            )
         shift, luck = _mean([other - one for one, other in zip(along, other_along, strict=True)])
         if abs(shift) > ALONG + luck:
             reasons.append(f"{key}: {100 * shift:+.2f} % along the gradient without it, beside the standard part")

@@ -102,3 +102,15 @@ def test_no_command_line_of_a_person_is_argparses_own() -> None:
         if re.search(r"= argparse\.ArgumentParser\(", path.read_text(encoding="utf-8"))
     ]
     assert own == ["suite/drivers/ranks.py", "fixtures/faults/torchrun.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ["alma/accelerate", "whisper/accelerate", "whisper/pytorch"])
+def test_data_that_is_there_is_not_made_anew_unasked(case: str, tmp_path: Path) -> None:
+    """It travels with the case, and another machine's training gives other bytes."""
+    pytest.importorskip("transformers")
+    argv = [sys.executable, str(ROOT / "suite/cases" / case / "prepare.py")]
+    done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
+    assert (done.returncode, done.stdout) == (4, ""), done.stderr
+    (line,) = done.stderr.splitlines()
+    assert "is there; say --overwrite to make it anew" in line

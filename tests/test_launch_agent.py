@@ -188,12 +188,12 @@ def test_the_environment_of_the_launcher(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_local_agents_of_one_run_end_their_own_processes_only(tmp_path: Path) -> None:
     run = f"agent-test-{os.getpid()}-pair"
-    sleep = "import time; print('ready', flush=True); time.sleep(60)"
+    sleep = "import time; print('ready', flush=True); time.sleep(600)"
     handles = []
     for node in range(2):
         log = tmp_path / f"{node}.log"
         argv = (sys.executable, "-c", sleep)
-        spec = AgentSpec(run=run, node=node, argv=argv, cwd=str(tmp_path), log=str(log), total_s=60)
+        spec = AgentSpec(run=run, node=node, argv=argv, cwd=str(tmp_path), log=str(log), total_s=600)
         handles.append(LocalLauncher().start(spec))
         until(lambda log=log: "ready" in log.read_text())  # type: ignore[misc]
     handles[0].send({"do": "end"})

@@ -180,6 +180,7 @@ class Bench:
             model.load_state_dict(state)
             found.append(self.look(task, model, batch))
         self.model.load_state_dict(state)
+        complete([gradients for _, gradients, _ in found])
         (losses, truth, kept), (_, standard, _), (_, replaced, _) = found
         for names, kind in ((truth, 1), (kept, 2)):
             _same_names([set(each[kind]) for each in found])
@@ -213,7 +214,7 @@ def _told_number(value):
 
 def _dot(one, other):
     """The product of two gradients of the same parameters, in float64."""
-    return sum(float((one[name].double() * other[name].double()).sum()) for name in one)
+    return sum(float((one[name].double() * other[name].double()).sum()) for name in one.keys() & other.keys())
 
 
 def _doubled(batch):
@@ -234,10 +235,18 @@ def _buffers(model):
     return {name: buffer.detach().clone() for name, buffer in model.named_buffers() if buffer.is_floating_point()}
 
 
+def complete(sides):
+    """A gradient that a part leaves out is none: zeros, where another side has one."""
+    every = {name: gradient for gradients in sides for name, gradient in gradients.items()}
+    for gradients in sides:
+        for name in every.keys() - gradients.keys():
+            gradients[name] = torch.zeros_like(every[name])
+
+
 def _same_names(sets):
     if sets[0] != sets[1] or sets[0] != sets[2]:
-        odd = sorted(sets[0] ^ sets[2] or sets[0] ^ sets[1])[:3]
-        raise RunProblem(f"gradients of {', '.join(odd)} are there on one side alone: fill the slot for all of them")
+        odd = sorted(sets[0] ^ sets[2] or sets[0] ^ sets[1])
+        raise RunProblem(f"{', '.join(odd)}: in one of the models alone; leave parameters and buffers as they are")
 
 
 def _task_class(case):

@@ -33,7 +33,13 @@ HELD_OUT = 300
 
 def main(argv: list[str]) -> int:
     """All files, in an order that needs none of them."""
-    Parser(description=__doc__).parse_args(argv)
+    parser = Parser(description=__doc__)
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the files that are there, which takes minutes"
+    )
+    if not parser.parse_args(argv).overwrite and (DATA / "base").exists():
+        print(f"alma/accelerate: {DATA / 'base'} is there; say --overwrite to make it anew", file=sys.stderr)
+        return 4
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     rows = [line.split("\t") for line in lzma.decompress(PACK.read_bytes()).decode().splitlines()]

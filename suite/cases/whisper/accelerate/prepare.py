@@ -31,7 +31,13 @@ SEEDS = (1, 2, 3, 4)
 
 def main(argv: list[str]) -> int:
     """Train until a seed is good enough."""
-    Parser(description=__doc__).parse_args(argv)
+    parser = Parser(description=__doc__)
+    parser.add_argument(
+        "--overwrite", action="store_true", help="replace the files that are there, which takes minutes"
+    )
+    if not parser.parse_args(argv).overwrite and (DATA / "base").exists():
+        print(f"whisper/accelerate: {DATA / 'base'} is there; say --overwrite to make it anew", file=sys.stderr)
+        return 4
     torch.set_num_threads(1)
     voices = read_voices(DATA / "spoken_digits.npz", "tts")
     for seed in SEEDS:

@@ -40,11 +40,14 @@ def main(argv: list[str]) -> int:
     if not source.is_file():
         print(f"whisper: --source {source} is no file: name spoken_digits.npz", file=sys.stderr)
         return 4
+    target = options.data_dir / "base.npz"
+    if target.exists() and not options.overwrite:
+        print(f"whisper: {target} is there; say --overwrite to make it anew", file=sys.stderr)
+        return 4
     for seed in range(options.seed, options.seed + options.tries):
         model, rates = train(mini_params(), digits.read_voices(source), seed, options.steps)
         print(f"seed {seed}: word error rate {rates[0]:.3f} on voices never heard, {rates[1]:.3f} on the real one")
         if rates[0] <= GATE:
-            target = options.data_dir / "base.npz"
             arrays = {name: value.half().numpy() for name, value in model.state_dict().items()}
             np.savez_compressed(target, **arrays)
             print(f"{target}: {sum(value.size for value in arrays.values())} parameters")
@@ -57,6 +60,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = Parser(description=__doc__)
     parser.add_argument("--data-dir", type=Path, default=HERE / "data", help="where to write; default: the case's own")
     parser.add_argument("--source", type=Path, default=HERE / "data/spoken_digits.npz", help="the recordings")
+    parser.add_argument("--overwrite", action="store_true", help="replace the file that is there")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tries", type=int, default=3, help="seeds that are tried, one after the other")
     parser.add_argument("--steps", type=int, default=600)
