@@ -59,13 +59,15 @@ def test_missing_words_are_named_with_the_way_to_learn_them(words: list[str], mi
 
 PREPARES = sorted(ROOT.glob("suite/cases/*/*/prepare.py"))
 AT_ONCE = ("mobilenetv2", "vivit")
-"""Of these models; the others import a framework before they look at their words, which takes seconds."""
+"""Of these models; the others import a framework before they look at their words, which takes seconds. That all use
+the one parser is told below for every file."""
+LATER = [pytest.mark.slow, pytest.mark.nightly]
 
 
 @pytest.mark.parametrize(
     "path",
     [
-        pytest.param(path, id="-".join(path.parts[-3:-1]), marks=[pytest.mark.slow] * (path.parts[-3] not in AT_ONCE))
+        pytest.param(path, id="-".join(path.parts[-3:-1]), marks=LATER * (path.parts[-3] not in AT_ONCE))
         for path in PREPARES
     ],
 )
@@ -105,7 +107,10 @@ def test_no_command_line_of_a_person_is_argparses_own() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["alma/accelerate", "whisper/accelerate", "whisper/pytorch"])
+@pytest.mark.parametrize(
+    "case",
+    ["whisper/pytorch", *(pytest.param(case, marks=LATER) for case in ("alma/accelerate", "whisper/accelerate"))],
+)
 def test_data_that_is_there_is_not_made_anew_unasked(case: str, tmp_path: Path) -> None:
     """It travels with the case, and another machine's training gives other bytes."""
     pytest.importorskip("transformers")

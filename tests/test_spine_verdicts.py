@@ -87,6 +87,7 @@ def test_a_model_that_does_not_learn_fails_on_quality(checkout: Clone, broken: t
     assert "rerun: pytest suite" in out
 
 
+@pytest.mark.nightly  # the driver's own tests, and two ranks of conformance, tell it in CI
 def test_two_ranks_share_one_gradient(checkout: Clone) -> None:
     """1x2 reaches the target with equal parameters on both ranks, and the speedup is measured, whatever it is."""
     code, out = checkout.run("-k", "glm and 1x2", "--session", "s")
