@@ -8,6 +8,7 @@ from statistics import fmean, median, quantiles, stdev
 
 from reports.json_report import SessionReport
 from suite.result import Result
+from suite.rounding import exact_sum
 
 TIMED = ("step_time_median_s", "time_to_train_s")
 """What is compared: seconds, one round a run. Rates have no place there, as less would count as better."""
@@ -56,7 +57,7 @@ def _stats(data: Sequence[float]) -> Mapping[str, object]:
         "min": low, "max": high, "mean": mean, "stddev": spread, "rounds": len(data), "median": median(data),
         "iqr": width, "q1": q1, "q3": q3, "iqr_outliers": len(data) - len(inner), "stddev_outliers": far,
         "outliers": f"{far};{len(data) - len(inner)}", "ld15iqr": inner[0], "hd15iqr": inner[-1],
-        "ops": 1 / mean if mean else 0.0, "total": sum(data), "data": list(data), "iterations": 1,
+        "ops": 1 / mean if mean else 0.0, "total": exact_sum(data), "data": list(data), "iterations": 1,
     }  # fmt: skip
 
 

@@ -15,10 +15,12 @@ from reports.atomic import named, refuse_device
 from reports.json_report import SessionReport, read_session, write_result, write_session
 from reports.places import is_text
 from reports.redact import Redactor
+from reports.rejudge import rests
 from suite.artifacts import event_seals
 from suite.errors import UsageProblem
 from suite.events import is_plain_file
 from suite.result import Result
+from suite.rounding import alike
 from suite.verdict import judge_folder
 
 MANIFEST = "bundle.json"
@@ -180,7 +182,7 @@ def _agreed(stored: Result, again: Result | None, redactor: Redactor | None) -> 
         ("metrics", stored.metrics, again.metrics),
     ):
         # Of a plan that nobody judged, only how it ended is stored.
-        if before != after and (stored.comparability_key or what == "outcome"):
+        if not alike(before, after, rests(again)) and (stored.comparability_key or what == "outcome"):
             raise UsageProblem(
                 f"{stored.id}: its {what} cannot be had from what the bundle would hold; `python -m reports rejudge`"
                 " the session, and name what it was judged against with --baseline"
@@ -188,8 +190,8 @@ def _agreed(stored: Result, again: Result | None, redactor: Redactor | None) -> 
     return again
 
 
-def _checks(result: Result) -> list[tuple[str, str, object]]:
-    return [(check.name, check.status, check.value) for check in result.checks]
+def _checks(result: Result) -> list[tuple[str, str, dict[str, object]]]:
+    return [(check.name, check.status, {check.metric: check.value}) for check in result.checks]
 
 
 def _session(report: SessionReport, results: Sequence[Result], redactor: Redactor | None) -> SessionReport:

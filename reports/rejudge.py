@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from reports.load import load
 from suite.errors import UsageProblem
 from suite.result import CheckResult, Result
+from suite.rounding import ROUNDING, alike
 from suite.schema_version import NewerSchema
 from suite.verdict import judge_folder
 
 SHOWN = 12
 """Differences listed of one plan; the rest are counted."""
+
+RESTS = ("unaccounted_s", "unaccounted_over")
+"""What is left of a run's time after all that is accounted for: rounded as the whole, however little it is."""
 
 
 class Rejudged(NamedTuple):
@@ -57,22 +61,36 @@ def _stored(path: Path, *, mend: bool) -> Result | str:
 
 
 def differences(stored: Result, again: Result) -> Iterator[str]:
-    """A line for each thing that `again` says otherwise than `stored`, the verdict first."""
+    """A line for each thing that `again` says otherwise than `stored`, the verdict first.
+
+    Figures may part as far as rounding explains: another version of Trainmark or Python may have added them otherwise.
+    """
+    slack = rests(again)
     if stored.outcome != again.outcome:
         yield f"outcome: stored {_outcome(stored)}; judged again {_outcome(again)}"
     before = {check.name: check for check in stored.checks}
     after = {check.name: check for check in again.checks}
     for name in [*before, *(name for name in after if name not in before)]:
-        if before.get(name) != after.get(name):
+        if not _same_check(before.get(name), after.get(name), slack):
             yield f"check {name}: stored {_check(before.get(name))}; judged again {_check(after.get(name))}"
     for name in sorted({*stored.metrics, *again.metrics}):
-        if stored.metrics.get(name) != again.metrics.get(name):
+        if not alike({name: stored.metrics.get(name)}, {name: again.metrics.get(name)}, slack):
             yield f"metric {name}: stored {_metric(stored, name)}; judged again {_metric(again, name)}"
     yield from _files(stored, again)
     told = {"outcome", "checks", "metrics", "artifacts"}
     for key in Result.model_fields:
-        if key not in told and getattr(stored, key) != getattr(again, key):
+        if key not in told and not alike({key: getattr(stored, key)}, {key: getattr(again, key)}, slack):
             yield f"{key} differs"
+
+
+def rests(again: Result) -> Mapping[str, float]:
+    """How far rounding alone may part the figures of RESTS in two verdicts on the runs of `again`."""
+    whole = max((run.ledger.get("wall_s", 0.0) for run in again.runs), default=0.0)
+    return dict.fromkeys(RESTS, ROUNDING * whole)
+
+
+def _same_check(before: CheckResult | None, after: CheckResult | None, slack: Mapping[str, float]) -> bool:
+    return alike(before, after, {"value": slack.get(after.metric, 0.0)} if after is not None else {})
 
 
 def _files(stored: Result, again: Result) -> Iterator[str]:

@@ -108,7 +108,7 @@ def runs_needed(comparisons: int) -> int:
 
 def superiority(old: Sequence[float], new: Sequence[float]) -> float:
     """Effect size: the chance that a run of `new` is larger than one of `old`, ties counting half; 0.5 is no effect."""
-    wins = sum((after > before) + (after == before) / 2 for after in new for before in old)
+    wins = math.fsum((after > before) + (after == before) / 2 for after in new for before in old)
     return wins / (len(old) * len(new))
 
 

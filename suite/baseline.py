@@ -15,6 +15,7 @@ from suite.measure import measure
 from suite.metrics import metric_of
 from suite.plan import Plan
 from suite.result import Base, Result
+from suite.rounding import exact_sum
 from suite.run_folders import newest_attempts
 from suite.schema_version import NewerSchema
 
@@ -141,7 +142,7 @@ def _base(plan: Plan, base: Plan, values: tuple[float, ...], folder: str, note: 
         id=base.id,
         plan_digest=base.plan_digest,
         metric=plan.speedup_metric,
-        value=sum(values) / len(values) if values else None,
+        value=exact_sum(values) / len(values) if values else None,
         values=values,
         unit=metric_of(plan, plan.speedup_metric).unit,
         folder=folder,

@@ -11,6 +11,7 @@ from suite.events import BadEvents, Event, finite, is_plain_file
 from suite.monitor_log import samples
 from suite.plan import Plan
 from suite.rank_stream import RankStream
+from suite.rounding import exact_sum
 
 _FILE = "monitor.jsonl"
 
@@ -82,7 +83,7 @@ def _rise_of_host(plan: Plan, run_dir: Path, rest: Span, load: Span) -> Seen:
     shares = [_share(run_dir, span) for span in (rest, load)]
     if None in shares or not busy:
         return None, "the monitor has too few samples of the host's processors"
-    if (others := sum(busy) / len(busy)) > BUSY:
+    if (others := exact_sum(busy) / len(busy)) > BUSY:
         return None, f"others kept {others:.0f} % of the host busy at rest already"
     before, under = (100.0 * (share or 0.0) / plan.topology.nproc for share in shares)
     return max(0.0, under - before), f"{before:.0f} to {under:.0f} % of a core for each rank"
@@ -118,4 +119,4 @@ def _means(run_dir: Path, key: str, spans: Spans) -> dict[str, float]:
             value = finite(sample.get(key))
             if value is not None and value >= 0 and begin <= t_wall <= end:
                 found.setdefault(device if len(spans) == 1 else f"{name} {device}", []).append(value)
-    return {device: sum(values) / len(values) for device, values in found.items()}
+    return {device: exact_sum(values) / len(values) for device, values in found.items()}

@@ -12,6 +12,8 @@ from typing import BinaryIO
 
 import pydantic_core
 
+from suite.rounding import exact_sum
+
 NAMES = frozenset(
     (
         *("header", "init_start", "init_stop", "run_start", "epoch_start", "epoch_stop", "steps", "run_stop"),
@@ -82,7 +84,7 @@ class Event:
             numbers = array("d", value)
         except (TypeError, OverflowError):
             raise self.bad(f"{key} is not a list of numbers") from None
-        if numbers and not (min(numbers) >= 0 and math.isfinite(sum(numbers))):
+        if numbers and not (min(numbers) >= 0 and math.isfinite(exact_sum(numbers))):
             raise self.bad(f"{key} holds a number that is negative or not finite")
         return numbers
 

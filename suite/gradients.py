@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+from suite.rounding import exact_sum
+
 TENSOR = 2.0
 """The error of one tensor's gradient may be this many times that of the standard part."""
 TOGETHER = 1.25
@@ -66,7 +68,7 @@ def judge(sums: Mapping[str, Mapping[str, float]]) -> Judged:
         if usual and not name.startswith(APART) and error > FLOOR * size and error / usual > worst[1]:
             worst = (name, error / usual)
     gradients = [each for name, each in read.items() if not name.startswith(APART)]
-    total = {key: sum(each[key] for each in gradients) for key in KEYS}
+    total = {key: exact_sum(each[key] for each in gradients) for key in KEYS}
     if not total["truth"]:
         raise ValueError("all gradients are 0, so nothing can be told")
     error, standard, size = (math.sqrt(total[key]) for key in ("replaced", "standard", "truth"))

@@ -10,6 +10,7 @@ from itertools import pairwise
 from suite.events import Event
 from suite.measurement import LEDGER_PHASES
 from suite.rank_stream import RankStream, Window
+from suite.rounding import exact_sum
 from suite.steady import Steady
 
 UNACCOUNTED_FRACTION = 0.02
@@ -57,9 +58,9 @@ def make_ledger(
     steps = {span.window: share for span, share in zip(spans, owned) if span.window is not None}
     for phase, share in _split_steps(stream, steady, steps).items():
         seconds[phase] = seconds.get(phase, 0.0) + share
-    unaccounted = max(end - begin - sum(owned), 0.0)
+    unaccounted = max(end - begin - exact_sum(owned), 0.0)
     ledger = {phase: seconds[phase] for phase in LEDGER_PHASES if seconds.get(phase)}
-    return {**ledger, "wall_s": sum(ledger.values()) + unaccounted, "unaccounted_s": unaccounted}
+    return {**ledger, "wall_s": exact_sum([*ledger.values(), unaccounted]), "unaccounted_s": unaccounted}
 
 
 def unaccounted_over(ledger: Mapping[str, float], rank_zero_s: float) -> float:
@@ -134,9 +135,9 @@ def _split_steps(stream: RankStream, steady: Steady, owned: Mapping[int, float])
     for i, window in enumerate(stream.windows):
         steps = stream.step_s[index : index + window.count]
         waits = stream.data_s[index : index + window.count]
-        total, waited = sum(steps), sum(waits)
+        total, waited = exact_sum(steps), exact_sum(waits)
         early = min(max(first_steady - index, 0), window.count)
-        warm = sum(steps[:early]) - sum(waits[:early])
+        warm = exact_sum(steps[:early]) - exact_sum(waits[:early])
         first = max(steps[0] - waits[0] - steady.median_s, 0.0) if index == 0 else 0.0
         scale = owned.get(i, 0.0) / total if total else 0.0
         split["compile"] += scale * first

@@ -11,6 +11,7 @@ from statistics import median
 import pydantic_core
 
 from suite.events import finite, is_plain_file
+from suite.rounding import exact_sum
 
 COVERAGE = 0.5
 """Samples must span at least this much of the window before their mean stands for it."""
@@ -62,11 +63,11 @@ def summarise_monitor(
     sources = sorted({energy[1] for energy in energies.values() if energy is not None})
     gaps = [gap for device in found.values() for gap in _gaps(device)]
     whole = len(found) == devices
-    utilisations = [sum(d.utilisation) / len(d.utilisation) for d in found.values() if d.utilisation]
+    utilisations = [exact_sum(d.utilisation) / len(d.utilisation) for d in found.values() if d.utilisation]
     return MonitorSummary(
         power_w=_sum_of(shares, powers) if whole else None,
         energy_j=_sum_of(shares, {name: energy and energy[0] for name, energy in energies.items()}) if whole else None,
-        utilisation=sum(utilisations) / len(utilisations) if utilisations else None,
+        utilisation=exact_sum(utilisations) / len(utilisations) if utilisations else None,
         memory_bytes=max((max(d.memory) for d in found.values() if d.memory), default=None),
         devices=len(found),
         energy_source=" and ".join(sources) if whole else "",
@@ -91,13 +92,13 @@ def _shares(names: Sequence[str], scope: str, per_board: int) -> list[list[str]]
 
 def _sum_of(shares: Sequence[Sequence[str]], values: Mapping[str, float | None]) -> float | None:
     """Each share once, as the mean of those of its devices that report; None where a share has no such device."""
-    total = 0.0
+    each = []
     for share in shares:
         present = [value for name in share if (value := values[name]) is not None]
         if not present:
             return None
-        total += sum(present) / len(present)
-    return total if shares else None
+        each.append(exact_sum(present) / len(present))
+    return exact_sum(each) if shares else None
 
 
 def _gaps(device: DeviceSamples) -> list[float]:
@@ -138,7 +139,7 @@ def _add(device: DeviceSamples, t_wall: float, sample: dict[str, object]) -> Non
 
 def _mean_power(device: DeviceSamples, window: float) -> float | None:
     """Mean over the samples; None where they cover too little of the window or the device reads zero throughout."""
-    if not _covers(device.power, window) or not (total := sum(power for _, power in device.power)):
+    if not _covers(device.power, window) or not (total := exact_sum(power for _, power in device.power)):
         return None
     return total / len(device.power)
 

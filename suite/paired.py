@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, variance
 
 from suite.convergence import student_t
+from suite.rounding import exact_sum
 
 LEVEL = 0.95
 """How often the interval holds the true ratio, if only luck and the host's drift tell neighbours apart."""
@@ -63,7 +64,7 @@ def apart(bases: Sequence[float], runs: Sequence[float]) -> Ratio:
     b, r = [math.log(value) for value in bases], [math.log(value) for value in runs]
     logs = [value - fmean(b) for value in r]
     freedom = len(b) + len(r) - 2
-    squares = sum((value - fmean(b)) ** 2 for value in b) + sum((value - fmean(r)) ** 2 for value in r)
+    squares = exact_sum([*((value - fmean(b)) ** 2 for value in b), *((value - fmean(r)) ** 2 for value in r)])
     pooled = squares / freedom if freedom else 0.0
     return _ratio(logs, [fmean(logs)], pooled * (1 / len(b) + 1 / len(r)), freedom)
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from suite.events import BadEvents, Event, finite, read_events, shown
+from suite.rounding import exact_sum
 
 SUM_TOLERANCE = 0.01
 """A window's step times must add up to its own length within this fraction, and so must those of all windows so far."""
@@ -228,7 +229,7 @@ def _add_losses(stream: RankStream, window: Window, event: Event) -> None:
 def _all_finite(values: list[float] | tuple[float, ...]) -> bool:
     """At one glance, for the many ranks whose losses nobody draws. Text among them, as JSON may hold, is not finite."""
     try:
-        return math.isfinite(sum(array("d", values)))
+        return math.isfinite(exact_sum(array("d", values)))
     except (TypeError, OverflowError):
         return False
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from suite.rank_stream import RankStream
+from suite.rounding import exact_sum
 from suite.soundness import own_data
 from suite.steady import Steady
 
@@ -77,7 +78,7 @@ class RankTotals:
         """Samples and tokens of all ranks, time of the slowest: the job is as fast as that."""
         seconds = max((work.seconds for work in self.works), default=0.0)
         core = max((work.seconds - work.wait_s for work in self.works), default=0.0)
-        samples, tokens = sum(work.samples for work in self.works), sum(work.tokens for work in self.works)
+        samples, tokens = exact_sum(work.samples for work in self.works), exact_sum(work.tokens for work in self.works)
         return Work(samples, tokens, seconds, seconds - core)
 
     def imbalance(self) -> float | None:
@@ -89,8 +90,8 @@ class RankTotals:
 
     def wait_fraction(self) -> float | None:
         """Share of the steady time of all ranks spent waiting for data."""
-        seconds = sum(work.seconds for work in self.works)
-        return sum(work.wait_s for work in self.works) / seconds if seconds else None
+        seconds = exact_sum(work.seconds for work in self.works)
+        return exact_sum(work.wait_s for work in self.works) / seconds if seconds else None
 
     def in_sync(self) -> tuple[bool | None, str]:
         """Whether all replicas hold equal parameters, with the sentence where they do not or nobody can say."""
@@ -115,7 +116,7 @@ def _steady_work(stream: RankStream, first: int) -> Work:
         samples += window.samples * inside
         tokens += window.tokens * inside
         index += window.count
-    return Work(samples, tokens, sum(stream.step_s[first:]), sum(stream.data_s[first:]))
+    return Work(samples, tokens, exact_sum(stream.step_s[first:]), exact_sum(stream.data_s[first:]))
 
 
 def _digests(groups: object) -> dict[str, str]:

@@ -14,6 +14,7 @@ from suite.harness_log import bad_exit, read_harness, read_object
 from suite.measurement import Missing, Point
 from suite.plan import Check, Plan, Quality
 from suite.rank_stream import read_stream
+from suite.rounding import alike
 from suite.run_folders import newest_attempts
 
 FOLDER = "requality"
@@ -80,7 +81,8 @@ def add_requality(
 def same_set(metric: str, last: Event, again: Event) -> None:
     """The run's evaluation was of as many things as the one made again, and of the same. Raises BadEvents."""
     part, whole = (finite(mark.table("counted").get(metric)) for mark in (last, again))
-    if part is not None and whole is not None and part != whole:
+    # Weights that are not whole numbers are added rank by rank, and by another number of ranks here.
+    if part is not None and whole is not None and not alike(part, whole):
         raise BadEvents(f"the run's last evaluation counted {part:g}, the whole evaluation set is {whole:g}")
     if again.has("asked") and last.data.get("asked") != again.data["asked"]:
         raise BadEvents("the run's last evaluation asked other questions than the evaluation made again, or tells none")

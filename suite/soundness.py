@@ -15,6 +15,7 @@ from suite.consistency import meets
 from suite.events import BadEvents, Event, finite, shown
 from suite.plan import Plan
 from suite.rank_stream import CLOCK_SLACK_S, RankStream
+from suite.rounding import alike, exact_sum
 
 REPEATED = 0.1
 """Share of micro-batches whose data an epoch may hold twice: data sets with a batch of one have equal samples."""
@@ -165,7 +166,7 @@ def check_touching(stream: RankStream) -> None:
         else:
             continue
         covered += after.seconds
-    covered = covered or sum(window.seconds for window in stream.windows)
+    covered = covered or exact_sum(window.seconds for window in stream.windows)
     if apart > APART * covered + 2 * CLOCK_SLACK_S:
         raise BadEvents(
             f"events/rank0.jsonl: {apart:.3g} s lie between windows that cover {covered:.3g} s and should touch:"
@@ -217,7 +218,7 @@ def _same_count(plan: Plan, mark: Event, counted: object) -> object:
     found = finite(mark.table("counted").get(plan.quality.metric))
     if found is None:
         return counted
-    if counted is not None and found != counted:
+    if counted is not None and not alike(found, counted):
         source = "the case's target" if plan.quality.counted is not None else "the evaluation before it"
         raise mark.bad(f"{plan.quality.metric} is of {found:g}, where {source} counts {counted:g}")
     return found

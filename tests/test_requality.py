@@ -154,6 +154,7 @@ def test_an_evaluation_of_other_things_than_the_one_made_again_is_told(tmp_path:
     again = event(step=3, counted={"mse": 9.0}, asked="00000000000000aa")
     for last, sentence in (
         (event(step=3, counted={"mse": 9.0}, asked="00000000000000aa"), None),
+        (event(step=3, counted={"mse": 9.000000000000002}, asked="00000000000000aa"), None),
         (event(step=3, counted={"mse": 9.0}), "than the evaluation made again, or tells none"),
         (event(step=3, asked="00000000000000ab"), "asked other questions than the evaluation made again"),
         (event(step=3, counted={"mse": 8.0}, asked="00000000000000ab"), "counted 8, the whole evaluation set is 9"),

@@ -61,6 +61,13 @@ def test_an_honest_run_passes(tmp_path: Path) -> None:
     assert outcome_of(tmp_path).startswith("passed")
 
 
+def test_weights_may_be_rounded_where_ranks_add_them(tmp_path: Path) -> None:
+    rounded = {"counted": {"accuracy": 299.99999999999994}}
+    assert outcome_of(tmp_path, lambda lines, rank: rank or of("eval_result")(lines).update(rounded)).startswith(
+        "passed"
+    )
+
+
 @pytest.mark.parametrize(
     ("event", "keys", "sentence"),
     [
