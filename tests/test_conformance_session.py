@@ -67,6 +67,13 @@ def test_a_plan_is_printed_and_nothing_is_made(tmp_path: Path) -> None:
     assert not (tmp_path / "r").exists()
 
 
+def test_a_word_in_no_name_is_told_and_leaves_no_folder(tmp_path: Path) -> None:
+    argv = ("suite/conformance", "--vendor", "cpu", "--topology", "1x2", "-k", "2x11", "--results", str(tmp_path / "r"))
+    code, out = pytest_here(*argv)
+    assert code == 5 and "-k '2x11' matches no plan: '2x11' stands in no name here" in out
+    assert "reports:" not in out and not (tmp_path / "r").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -71,7 +71,9 @@ def test_nothing_matched_says_what_there_is(clone: Checkout, workers: str) -> No
     """Exit 5, and the plans to choose from."""
     done = clone.pytest("suite", "-k", "tyo", "--vendor", "cpu", "-n", workers, "--results", "elsewhere")
     assert done.code == 5, done.out
-    assert "-k 'tyo' matches no plan; vendor cpu, machine host has:" in done.out
+    assert "-k 'tyo' matches no plan: 'tyo' stands in no name here (did you mean 'toy'?)" in done.out
+    assert "vendor cpu, machine host has:" in done.out
+    assert not (clone.root / "elsewhere").exists()
     assert all(one in done.out for one in CPU_IDS)
 
 
