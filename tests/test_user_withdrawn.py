@@ -26,6 +26,8 @@ def left(checkout: Checkout) -> list[Path]:
         ((*MISFIT, "--session", "out/here"), "it needs 2 ranks"),
         ((*MISFIT, "--results", "out"), "it needs 2 ranks"),
         (("suite", "-k", "and and"), "Wrong expression"),
+        (("suite", "-k", "and and", "--plan"), "Wrong expression"),
+        (("suite", "-k", "and and", "--collect-only"), "Wrong expression"),
         (("suite", "-k", "and and", "-n", "1"), "Wrong expression passed to '-k'"),
         (("suite", "-k", "toy(a=1)", "-n", "2"), "Keyword expressions do not support call parameters"),
         (("suite", "-m", "and and", "-n", "1"), "Wrong expression passed to '-m'"),
@@ -39,12 +41,13 @@ def left(checkout: Checkout) -> list[Path]:
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )
 def test_a_refused_session_leaves_nothing(checkout: Checkout, words: tuple[str, ...], said: str) -> None:
-    """Nor does it speak of plans that were not started, or of reports."""
+    """Nor does it speak of plans, as of what would run: the sentence is all there is to read."""
     done = checkout.pytest(*words, "--vendor", "cpu")
     assert done.code == 4, done.out
     assert said in done.err
     assert "INTERNALERROR" not in done.out and "Traceback" not in done.out
     assert "not_started" not in done.out and "reports:" not in done.out
+    assert "will run" not in done.out and "toy-pytorch-cpu" not in done.out.replace(done.err, "")
     assert left(checkout) == []
 
 
