@@ -47,14 +47,14 @@ def _keep_global_batch(layers: Layers, topology: Topology) -> None:
 
 
 class Resolver:
-    """Turns choices into plans, for one request. Not `hashed`: without the digests of code and plan."""
+    """Turns choices into plans, for one request. Not `hashed`: without digests, and without --set."""
 
     def __init__(self, catalog: Catalog, request: Request, *, hashed: bool = True) -> None:
         self._catalog = catalog
         self._hashed = hashed
         self._request = request
         self._vendor = catalog.vendor(request.vendor)
-        self._sets = parse_sets(request.sets)
+        self._sets = parse_sets(request.sets) if hashed else {}
         self._digests = _DIGESTS.setdefault(catalog, Digests(catalog.suite_dir))
         self._code: dict[CaseFolder, tuple[VendorCode, tuple[Step, ...]]] = {}
         self._environments: dict[CaseFolder, dict[str, str]] = {}

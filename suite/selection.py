@@ -21,8 +21,8 @@ def plans(
 ) -> tuple[Plan, ...]:
     """Every plan that `request` means, sorted, numbers as numbers. Raises UsageProblem; empty only without filters.
 
-    Not `hashed`: `case_digest` and `plan_digest` are empty, for a session that runs, compares and shows none of them.
-    `only` these ids are resolved, of all that it means.
+    Not `hashed`: names to choose from. `case_digest` and `plan_digest` are empty, and --set, which need only fit what
+    is chosen, is left out. `only` these ids are resolved, of all that it means.
     """
     if request.repeat < 1:
         raise UsageProblem(f"--repeat {request.repeat}: at least 1 run is needed")
