@@ -112,9 +112,34 @@ def test_rerun_carries_what_changes_a_run(tmp_path: Path) -> None:
     )  # fmt: skip
     assert options.rerun == (
         *("--preset", "mini", "--set", "lr=0.1"),
-        *("--results", "x", "--wait-for-devices", "2min", "--resume", "."),
+        *("--results", f"{tmp_path / 'x'}", "--wait-for-devices", "2min", "--resume", f"{tmp_path}"),
     )
     assert parsed(tmp_path, "--session", "x", "--topology", "1x1").rerun == ()
+
+
+def test_paths_of_a_rerun_begin_anywhere(tmp_path: Path) -> None:
+    """A copied command is pasted in another folder; a name of a model stays before its folder."""
+    (tmp_path / "a=b").mkdir()
+    for name in ("site.toml", "cases.toml"):
+        (tmp_path / name).touch()
+    given = {
+        "--vendor-path": "a=b", "--site": "site.toml", "--cases": "cases.toml", "--results": "-x", "--baseline": ".",
+        "--resume": "../" + tmp_path.name,
+    }  # fmt: skip
+    words = [f"{name}={value}" for name, value in given.items()]
+    rerun = parsed(tmp_path, *words, "--data-dir", "glm=.", "--data-dir", "./a=b", "--data-dir", "/").rerun
+    told = dict(zip(rerun[::2], rerun[1::2]))
+    assert {name: told[name] for name in given} == {name: str(tmp_path / value) for name, value in given.items()}
+    folders = [value for name, value in zip(rerun[::2], rerun[1::2]) if name == "--data-dir"]
+    assert folders == [f"glm={tmp_path}", f"{tmp_path / 'a=b'}", "/"]
+
+
+def test_every_path_is_known_as_one() -> None:
+    """A new option is one or none by a decision."""
+    assert {option.name for option in OPTIONS if option.path} == {
+        *("--vendor-path", "--site", "--data-dir", "--cases", "--results", "--session", "--baseline", "--resume"),
+        "--attach",
+    }
 
 
 def test_every_option_is_repeated_or_known_to_be_of_one_session(tmp_path: Path) -> None:
@@ -156,6 +181,6 @@ def test_what_the_submission_has_decided_is_refused_by_whoever_collects(tmp_path
 def test_what_judges_a_collected_session_is_kept(tmp_path: Path) -> None:
     """And is part of the command that repeats a plan of it."""
     options = parsed(tmp_path, "--attach", ".", "--baseline", ".", "--time-budget", "1h", "--fail-inconclusive")
-    assert options.rerun == ("--baseline", ".", "--fail-inconclusive")
+    assert options.rerun == ("--baseline", f"{tmp_path}", "--fail-inconclusive")
     assert (options.baselines, options.time_budget_s, options.fail_inconclusive) == ((tmp_path / ".",), 3600, True)
     assert parsed(tmp_path, "--attach", ".", "--plan", "--detect", "5%").detect == Detect(difference=0.05)

@@ -22,12 +22,13 @@ def printed(done: Done) -> list[str]:
 
 
 def test_the_copied_line_runs_the_same_plan_into_the_same_results(checkout: Checkout) -> None:
-    """From the folder in which the session was called, which is not always the checkout's."""
+    """From any folder, not only that in which the session was called."""
     checkout.behave(mini_1x1="failed:quality")
     (checkout.root / "job").mkdir()
     arguments = ("../suite", "--topology", "1x1", "--vendor", "cpu", "--results", "here", "--wait-for-devices", "1s")
     first = checkout.pytest(*arguments, cwd=checkout.root / "job")
-    again = checkout.pytest(*printed(first), cwd=checkout.root / "job")
+    (checkout.root / "elsewhere").mkdir()
+    again = checkout.pytest(*printed(first), cwd=checkout.root / "elsewhere")
     assert (first.code, again.code) == (1, 1), again.out
     assert printed(again) == printed(first)
     assert len(list((checkout.root / "job/here").glob("[0-9]*/toy-pytorch-cpu-host-mini-1x1/plan.json"))) == 2
