@@ -205,6 +205,19 @@ def test_a_right_kernel_gets_its_proof(tmp_path: Path, capsys: pytest.CaptureFix
     assert "gradients the same" in capsys.readouterr().out
 
 
+def test_how_far_it_has_come_is_said_beside_the_answer(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Each pass of each batch, each dropout; standard output is the answer's."""
+    assert asked(vendor(tmp_path), "--dry-run") == 0
+    said = capfd.readouterr()
+    lines = said.err.splitlines()
+    passes = [f"batch {number} of 2: {side} part" for number in (1, 2) for side in ("standard", "replaced")]
+    chance = [f"attention_dropout: batch 2 of 2, 4 draws, {side} part" for side in ("standard", "replaced")]
+    places = [lines.index(line) for line in ("batch 1 of 2: float64", *passes, *chance)]
+    assert places == sorted(places)
+    assert "batch 1 of 2: 1 steps of the standard training to the next" in lines
+    assert "batch" not in said.out and said.out.startswith("glm-pytorch-acme-host-mini-1x1: gradients the same\n")
+
+
 @pytest.mark.parametrize(
     ("broken", "said"),
     [
@@ -279,7 +292,8 @@ def test_its_end_leaves_no_process(tmp_path: Path, number: signal.Signals) -> No
         wait_for(lambda: told.exists() and told.read_text().isdigit())
         process.send_signal(number)
         _, err = process.communicate(timeout=60)
-    assert (process.returncode, err) == ((2, "interrupted\n") if number == signal.SIGINT else (-number, ""))
+    assert process.returncode == (2 if number == signal.SIGINT else -number)
+    assert (err.splitlines()[-1] == "interrupted") is (number == signal.SIGINT) and "Traceback" not in err
     child = Path(f"/proc/{told.read_text()}")
     wait_for(lambda: not child.exists() or child.joinpath("stat").read_text().rpartition(")")[2].split()[0] == "Z")
 

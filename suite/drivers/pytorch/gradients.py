@@ -1,7 +1,7 @@
 """How far a replaced part leads gradients away: held beside full precision, and beside what the standard part does.
 
-`python -m suite.drivers.pytorch.gradients` reads its request on stdin and answers on stdout, both as JSON;
-`fixtures.gradients` asks and judges.
+`python -m suite.drivers.pytorch.gradients` reads its request on stdin and answers on stdout, both as JSON; how far it
+has come it says on stderr. `fixtures.gradients` asks and judges.
 """
 
 import importlib.util
@@ -67,6 +67,7 @@ class Bench:
     """The planned case twice: with the standard parts, and with those that the vendor fills."""
 
     def __init__(self, request):
+        _say("building the model with the standard parts, with the vendor's, and in float64")
         params = request["params"]
         self.device = Device.open(request["device"], 0, capabilities=request["capabilities"])
         self.low = Precision(params["precision"], self.device)
@@ -151,7 +152,8 @@ class Bench:
         task = type(self.task)(run, self.device, self.slots[side], 0, 1)
         model = task.build().to(self.device.torch_device).train()
         along, apart = [], []
-        for batch in batches:
+        for number, batch in enumerate(batches, 1):
+            _say(f"{key}: batch {number} of {len(batches)}, {DRAWS} draws, {side} part")
             plain = self._restored(self.task, self.model, state, batch, self.seed)
             size = _dot(plain, plain) or math.nan  # a gradient of nothing has no direction
             for draw in range(0, DRAWS, 2):
@@ -167,16 +169,20 @@ class Bench:
     def compare(self, points, between, stream):
         """Sums of each tensor over `points` batches, `between` steps of the standard training apart."""
         sums = {}
-        for _ in range(points):
-            self._point(next(stream), sums)
+        for number in range(1, points + 1):
+            label = f"batch {number} of {points}"
+            self._point(next(stream), sums, label)
+            _say(f"{label}: {between} steps of the standard training to the next")
             for _ in range(between):
                 self._step(next(stream))
         return sums
 
-    def _point(self, batch, sums):
+    def _point(self, batch, sums, label):
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
         before, found = _buffers(self.model), []
-        for task, model in ((self.task, self.exact), (self.task, self.model), (self.other_task, self.other)):
+        sides = {"float64": (self.task, self.exact), "standard part": (self.task, self.model)}
+        for side, (task, model) in {**sides, "replaced part": (self.other_task, self.other)}.items():
+            _say(f"{label}: {side}")
             model.load_state_dict(state)
             found.append(self.look(task, model, batch))
         self.model.load_state_dict(state)
@@ -205,6 +211,11 @@ class Bench:
                 parameter.grad /= self.scale
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def _say(text):
+    """How far it has come: of a large model, each line is a matter of minutes."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _told_number(value):
