@@ -1,4 +1,4 @@
-"""What a set of plans will cost, before any money is spent."""
+"""What a set of plans will cost on an idle host, before any money is spent."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ class Cost(Record):
         if not known:
             return f"{text}, device-hours unknown: no case names estimate_s"
         text += f", about {self.device_hours:.3g} device-hours and {self.wall_s / 3600:.3g} h one after the other"
+        text += " on an idle host"
         return f"{text}, {self.unknown_runs} runs of unknown length not counted" if self.unknown_runs else text
 
 

@@ -128,7 +128,7 @@ def test_plan_prints_everything_and_starts_nothing(clone: Checkout) -> None:
         r"base toy-pytorch-cpu-host-mini-throughput-1x1",
         r"seeds \d+",
         r"torch.distributed.run --nnodes=1 --nproc-per-node=2",
-        r"in all 1 plan: 3 runs \(2 of them base runs\), about 0.04 device-hours",
+        r"in all 1 plan: 3 runs \(2 of them base runs\), about 0.04 device-hours.* on an idle host",
         r"--repeat 31 on each \(spread between runs 7.00%, assumed for time-to-train",
     ):
         assert re.search(expected, done.out), (expected, done.out)
@@ -155,7 +155,7 @@ def test_will_run_lines(tmp_path: Path) -> None:
     """Before money is spent, each plan is named with its cost; not under -q."""
     checkout = make_checkout(tmp_path / "clone")
     done = checkout.pytest("suite", "--vendor", "cpu", "-k", "1x1")
-    assert "will run toy-pytorch-cpu-host-mini-1x1 (about 36 s)" in done.out
+    assert "will run toy-pytorch-cpu-host-mini-1x1 (about 36 s on an idle host)" in done.out
     quiet = checkout.pytest("suite", "--vendor", "cpu", "-k", "1x1", "-q")
     assert "will run" not in quiet.out
 
