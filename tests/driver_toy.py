@@ -15,6 +15,7 @@ from tests.warm_python import Finished
 ROOT = Path(__file__).resolve().parent.parent
 
 TRAIN = '''
+import gc
 import os
 import sys
 import time
@@ -60,6 +61,8 @@ class Line(Task):
     def loss(self, model, batch):
         if self.params["break"] == "sleep":
             time.sleep(60)
+        if self.params["break"] == "say what the collector leaves":
+            print("left:", gc.get_freeze_count(), flush=True)
         return (model(batch["x"]) - batch["y"]).square().mean()
 
     def count(self, batch):

@@ -204,6 +204,16 @@ def test_steady_steps_without_data_or_evaluation(tmp_path: Path) -> None:
     assert events(tmp_path)[0]["precision"]["compute"] == "bf16"
 
 
+def test_the_collector_leaves_what_lives_after_the_first_step_alone(tmp_path: Path) -> None:
+    params = {"break": "say what the collector leaves", "throughput_steps": 3, "throughput_warmup_steps": 1}
+    done = train(tmp_path, params=params, mode="throughput")
+    assert done.returncode == 0
+    first, *rest = [int(line.split()[1]) for line in done.stdout.splitlines() if line.startswith("left:")]
+    assert len(rest) == 3
+    # Once: what the steps themselves leave is the collector's as ever. The model's own objects are thousands.
+    assert all(count > first + 1000 and count <= rest[0] for count in rest)
+
+
 @pytest.mark.parametrize(
     ("over", "sentence"),
     [

@@ -7,6 +7,7 @@ import time
 
 import paddle
 
+from suite.drivers.collector import set_aside
 from suite.drivers.events import RunProblem
 from suite.drivers.paddle import checkpoint
 from suite.drivers.paddle.assembly import global_batch
@@ -31,6 +32,7 @@ class Loop:
         self._read_plan()
         self._losses = []
         self._first = progress.step + 1
+        self._opening = progress.step
         self._evaluated = -1
         self._times_forward = device.stamps_freely
 
@@ -114,6 +116,8 @@ class Loop:
         self.runtime.after_backward(self.device)
         self.parts.stepper.step(self.progress.step)
         self.runtime.after_step(self.device)
+        if self.progress.step == self._opening:  # what compiles has compiled
+            set_aside()
         self.clock.stepped()
         self._losses.append(total if self.accumulation == 1 else total / self.accumulation)
         self.progress.step += 1

@@ -8,6 +8,7 @@ import time
 import torch
 
 from suite.drivers.broken import refuse_random
+from suite.drivers.collector import set_aside
 from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import batches, checkpoint, trail
 from suite.drivers.pytorch.assembly import global_batch
@@ -40,6 +41,7 @@ class Loop:
         self._read_plan()
         self._losses, self._samples, self._tokens, self._trail = [], 0, 0, trail.Trail()
         self._first = progress.step + 1
+        self._opening = progress.step
         self._open_epoch, self._epoch_whole = None, False
         self._workers = None
         self._evaluated = -1
@@ -149,6 +151,8 @@ class Loop:
         self._after_backward(self.device)
         self.parts.stepper.step(self.progress.step)
         self._after_step(self.device)
+        if self.progress.step == self._opening:  # what compiles has compiled
+            set_aside()
         self.clock.stepped()
         self._losses.append(total if self.accumulation == 1 else total / self.accumulation)
         self.progress.step += 1

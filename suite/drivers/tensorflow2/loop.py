@@ -6,6 +6,7 @@ import time
 
 from suite.drivers.array_fingerprint import of_arrays
 from suite.drivers.broken import refuse_random
+from suite.drivers.collector import set_aside
 from suite.drivers.events import RunProblem
 from suite.drivers.schedule import Schedule
 from suite.drivers.tensorflow2 import buffers, checkpoint, stream
@@ -29,6 +30,7 @@ class Loop:
         self._chance = (run.seed * 1_000_003 + (control.rank + 1) * 7_368_787) % 2**31
         self._losses, self._samples, self._tokens, self._trail = [], 0, 0, Trail()
         self._first = progress.step + 1
+        self._opening = progress.step
         self._open_epoch, self._epoch_whole = None, False
         self._evaluated = -1
 
@@ -111,6 +113,8 @@ class Loop:
         self.rate = self.params["lr"] * self.schedule(self.progress.step)
         self._losses.append(self.trainer.step(batches, self.rate, (self._chance, self.progress.step)))
         self._after_step(self.device)
+        if self.progress.step == self._opening:  # what compiles has compiled
+            set_aside()
         self.clock.stepped()
         self.progress.step += 1
 
