@@ -238,6 +238,19 @@ def test_a_wrong_kernel_gets_none(
     assert not (acme / "proofs").exists()
 
 
+@pytest.mark.slow
+def test_a_kernel_that_is_wrong_where_a_compiler_takes_it_gets_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is measured is the compiled one: a compiler may copy, alias or reorder what a kernel counts on."""
+    acme = vendor(tmp_path, backward="(1.01 if torch.compiler.is_compiling() else 1.0)")
+    assert asked(acme, "--dry-run", "--set", "compile=false") == 0
+    assert "error as compiled: not compiled in this plan" in capsys.readouterr().out
+    assert asked(acme, "--set", "compile=true") == 1
+    assert "\n  compiled: " in capsys.readouterr().out
+    assert not (acme / "proofs").exists()
+
+
 def test_a_part_without_gradient_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An optimizer is used after the gradients are there."""
     assert asked(vendor(tmp_path, slot="optimizer")) == 4

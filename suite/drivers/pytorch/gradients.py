@@ -90,6 +90,7 @@ class Bench:
         self.model = self.task.build().to(self.device.torch_device).train()
         self.other_task = task_class(run, self.device, filled, 0, 1)
         self.other = self.other_task.build().to(self.device.torch_device).train()
+        self.compiled = torch.compile(self.other) if request["compiled"] else None
         groups = self.task.parameter_groups(self.model) or optimizer.decayed_groups(self.model, params["weight_decay"])
         self.optimizer = optimizer.make_optimizer(params, groups, False)
         self.scale = FP16_SCALE if params["precision"] == "fp16" else 1.0
@@ -108,28 +109,31 @@ class Bench:
                 epoch += 1
         yield from map(self.device.to, self.task.synthetic_batches())
 
-    def look(self, task, model, batch):
+    def look(self, task, model, batch, forward=None):
         """({name: loss}, {name: gradient}, {name: buffer}) of `model`, in float64 where it is the exact one.
 
-        The loss also as in an evaluation, where a part may take another way: normalise by running statistics, say.
+        The loss also as in an evaluation, where a part may take another way: normalise by running statistics, say. Not
+        so of a `forward` given beside the model, which is the model compiled.
         """
         exact = model is self.exact
         batch = _doubled(batch) if exact else batch
-        loss, gradients = self._pass(task, model, batch, self.seed)
+        loss, gradients = self._pass(task, model, batch, self.seed, forward)
+        if forward is not None:
+            return {"loss": loss.detach()}, gradients, _buffers(model)
         with torch.no_grad(), Double() if exact else self.low.autocast():
             evaluated = task.loss(_evaluating(model), batch)
         model.train()
         losses = {"loss": loss.detach(), "loss in evaluation": evaluated}
         return losses, gradients, _buffers(model)
 
-    def _pass(self, task, model, batch, seed):
+    def _pass(self, task, model, batch, seed, forward=None):
         """(loss, {name: gradient}) of a batch, with all that chance decides from `seed`."""
         seed_everything(seed, self.device)
         model.zero_grad(set_to_none=True)
         exact = model is self.exact
         scale = 1.0 if exact else self.scale
         with Double() if exact else self.low.autocast():
-            loss = task.loss(model, batch)
+            loss = task.loss(model if forward is None else forward, batch)
         (loss * scale).backward()
         named = model.named_parameters()
         return loss, {name: one.grad.detach() / scale for name, one in named if one.grad is not None}
@@ -167,39 +171,40 @@ class Bench:
         return {name: gradient.clone() for name, gradient in self._pass(task, model, batch, seed)[1].items()}
 
     def compare(self, points, between, stream):
-        """Sums of each tensor over `points` batches, `between` steps of the standard training apart."""
-        sums = {}
+        """Sums of each tensor over `points` batches, `between` steps of the standard training apart.
+
+        And the same of the replaced part as compiled, where it is; else None.
+        """
+        sums, compiled = {}, None if self.compiled is None else {}
         for number in range(1, points + 1):
             label = f"batch {number} of {points}"
-            self._point(next(stream), sums, label)
+            self._point(next(stream), sums, compiled, label)
             _say(f"{label}: {between} steps of the standard training to the next")
             for _ in range(between):
                 self._step(next(stream))
-        return sums
+        return sums, compiled
 
-    def _point(self, batch, sums, label):
+    def _point(self, batch, sums, compiled, label):
         state = {name: value.clone() for name, value in self.model.state_dict().items()}
         before, found = _buffers(self.model), []
-        sides = {"float64": (self.task, self.exact), "standard part": (self.task, self.model)}
-        for side, (task, model) in {**sides, "replaced part": (self.other_task, self.other)}.items():
+        sides = {
+            "float64": (self.task, self.exact),
+            "standard part": (self.task, self.model),
+            "replaced part": (self.other_task, self.other),
+        }
+        if compiled is not None:
+            sides["replaced part, compiled"] = (self.other_task, self.other, self.compiled)
+        for side, (task, model, *forward) in sides.items():
             _say(f"{label}: {side}")
             model.load_state_dict(state)
-            found.append(self.look(task, model, batch))
+            found.append(self.look(task, model, batch, *forward))
         self.model.load_state_dict(state)
         complete([gradients for _, gradients, _ in found])
-        (losses, truth, kept), (_, standard, _), (_, replaced, _) = found
-        for names, kind in ((truth, 1), (kept, 2)):
-            _same_names([set(each[kind]) for each in found])
-            for name in names:
-                if kind == 2 and all(torch.equal(each[2][name].double(), before[name].double()) for each in found):
-                    continue  # a constant: masks hold infinities, and no pass computed it
-                key = name if names[name].numel() >= SMALL else "small tensors"
-                if kind == 2:
-                    key = f"buffer: {key}"
-                sums.setdefault(key, Sums()).add(*(each[kind][name] for each in found))
-        for name in losses:
-            sums.setdefault(name, Sums()).add(*(each[0][name] for each in found))
-        if not (standard and replaced and torch.isfinite(losses["loss"])):
+        truth, standard, replaced, *rest = found
+        _add(sums, (truth, standard, replaced), before)
+        for other in rest:
+            _add(compiled, (truth, standard, other), before)
+        if not (standard[1] and replaced[1] and torch.isfinite(truth[0]["loss"])):
             raise RunProblem("a batch has no gradient, or no finite loss: lower lr or take another preset")
 
     def _step(self, batch):
@@ -211,6 +216,22 @@ class Bench:
                 parameter.grad /= self.scale
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+
+
+def _add(sums, sides, before):
+    """Add what three sides have found, truth first, to the sums of each tensor; `before`, what its buffers held."""
+    for kind in (1, 2):
+        names = sides[0][kind]
+        _same_names([set(side[kind]) for side in sides])
+        for name in names:
+            if kind == 2 and all(torch.equal(side[2][name].double(), before[name].double()) for side in sides):
+                continue  # a constant: masks hold infinities, and no pass computed it
+            key = name if names[name].numel() >= SMALL else "small tensors"
+            if kind == 2:
+                key = f"buffer: {key}"
+            sums.setdefault(key, Sums()).add(*(side[kind][name] for side in sides))
+    for name in sides[-1][0]:
+        sums.setdefault(name, Sums()).add(*(side[0][name] for side in sides))
 
 
 def _say(text):
@@ -290,14 +311,14 @@ def main():
         try:
             bench = Bench(request)
             stream = bench.batches()
-            sums = bench.compare(request["points"], request["between"], stream)
+            every = bench.compare(request["points"], request["between"], stream)
             chance = bench.chance(request["chance"], stream, request["points"])
         except (Exception, SystemExit) as problem:  # a vendor's code may raise anything
             json.dump({"problem": _told(problem, request["extern_dir"])}, answer)
             return 1
-        told = {name: each.told() for name, each in sums.items()}
+        sums, compiled = (sums and {name: each.told() for name, each in sums.items()} for sums in every)
         versions = {"torch": str(torch.__version__)}
-        json.dump({"sums": told, "chance": chance, "versions": versions}, answer)
+        json.dump({"sums": sums, "compiled": compiled, "chance": chance, "versions": versions}, answer)
     return 0
 
 
