@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -37,6 +38,17 @@ def draw(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
 def exact(value: Tensor) -> Tensor:
     """The same numbers in float64, a leaf of their own."""
     return value.detach().double().requires_grad_()
+
+
+def gradient(leaf: Tensor) -> Tensor:
+    """What a backward pass has left there."""
+    assert leaf.grad is not None
+    return leaf.grad
+
+
+def not_asked(*_: object) -> Any:
+    """Stands for the standard part where the vendor's has to compute for itself."""
+    raise AssertionError("the part left to the standard one what it should have computed itself")
 
 
 def bounds(cases: Mapping[str, Measure]) -> dict[str, float]:

@@ -296,4 +296,4 @@ def test_a_device_is_named_nowhere() -> None:
 def test_slots_are_those_that_case_toml_declares() -> None:
     slots = CASE.train.PretrainBert.default_slots()
     assert set(slots) | {"optimizer"} == set(CATALOG.case("bert", "pytorch").spec.extern.slots)
-    assert slots["attention"] is CASE.model.standard_attention
+    assert slots["attention"] is CASE.parts.standard_attention

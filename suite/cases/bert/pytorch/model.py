@@ -8,11 +8,12 @@ second segment follows the first.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
 import torch
+from parts import Norm, Parts, Tables, compute_dtype
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -23,14 +24,6 @@ ABSENT = -1
 """Label of a sequence that only fills the shape of a batch."""
 MULTIPLE = 8
 """The table of words has a multiple of this many rows: matrix units take no other width at full speed."""
-
-Attention = Callable[[Tensor, Tensor, Tensor, "Tensor | None", float], Tensor]
-"""(query, key, value, bias, dropout) -> context: key and value [R, heads, T, head_dim], the others [R, heads, Q,
-head_dim], with Q = T but in the last layer of unshared rows; bias [R, 1, 1 or Q, T], or None."""
-ResidualNorm = Callable[[Tensor, nn.Linear, Tensor, "Norm", float], Tensor]
-"""(x, product, residual, norm, dropout) -> norm(residual + dropout(product(x))), all [R, Q or T, d]."""
-FeedIn = Callable[[Tensor, nn.Linear], Tensor]
-"""(x, product) -> gelu(product(x)): [R, Q or T, d] to [R, Q or T, feed_size]."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,29 +87,6 @@ class Judged(NamedTuple):
     next_right: Tensor | None
 
 
-def standard_attention(query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, dropout: float) -> Tensor:
-    """Softmax attention by whichever fused kernel of the framework takes this bias; without one, the fastest."""
-    return F.scaled_dot_product_attention(query, key, value, attn_mask=bias, dropout_p=dropout)
-
-
-def standard_residual_norm(x: Tensor, product: nn.Linear, residual: Tensor, norm: Norm, dropout: float) -> Tensor:
-    """What a layer does after its attention, and after its feed-forward network."""
-    return norm(residual + F.dropout(product(x), dropout, dropout > 0))
-
-
-def standard_feed_in(x: Tensor, product: nn.Linear) -> Tensor:
-    """The first half of the feed-forward network."""
-    return F.gelu(product(x))
-
-
-class Parts(NamedTuple):
-    """What a vendor may replace, in every layer."""
-
-    attention: Attention = standard_attention
-    residual_norm: ResidualNorm = standard_residual_norm
-    feed_in: FeedIn = standard_feed_in
-
-
 def visibility(owner: Tensor, shared: bool, dtype: torch.dtype) -> Tensor:
     """0 where a query may look and -inf elsewhere, from the sequence that owns each place [R, T]; 0 is padding.
 
@@ -125,19 +95,6 @@ def visibility(owner: Tensor, shared: bool, dtype: torch.dtype) -> Tensor:
     """
     seen = owner[:, :, None] == owner[:, None, :] if shared else (owner != PAD)[:, None, :]
     return torch.zeros_like(seen, dtype=dtype).masked_fill(~seen, float("-inf"))[:, None]
-
-
-def compute_dtype(x: Tensor) -> torch.dtype:
-    """The dtype in which the next product will be computed: autocast's, where it is on."""
-    kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
-
-
-class Norm(nn.LayerNorm):
-    """Layer norm, computed in float32 and handed on in the dtype of the next product: half the memory to move."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x).to(compute_dtype(x))
 
 
 class Layer(nn.Module):
@@ -161,24 +118,13 @@ class Layer(nn.Module):
         """[R, T, d] of the same; or [R, Q, d] at `asked` [R, Q], places counted through all rows, each in its row."""
         y = x if asked is None else x.flatten(0, 1)[asked]
         dropout = self.dropout if self.training else 0.0
-        context = self._attend(x, y, bias)
+        attention_dropout = self.attention_dropout if self.training else 0.0
+        context, y = self.parts.self_attention(
+            x, y, self.query_key_value, self.heads, bias, attention_dropout, self.parts.attention
+        )
         y = self.parts.residual_norm(context, self.attention_out, y, self.attention_norm, dropout)
-        return self.parts.residual_norm(self.parts.feed_in(y, self.feed_in), self.feed_out, y, self.feed_norm, dropout)
-
-    def _attend(self, x: Tensor, y: Tensor, bias: Tensor | None) -> Tensor:
-        """Context of the queries of `y` over the keys and values of `x`."""
-        query, key, value = (part.transpose(1, 2) for part in self._project(x, y))
-        context = self.parts.attention(query, key, value, bias, self.attention_dropout if self.training else 0.0)
-        return context.transpose(1, 2).reshape(y.shape)
-
-    def _project(self, x: Tensor, y: Tensor) -> list[Tensor]:
-        """Queries of `y`, keys and values of `x`: [R, Q or T, heads, head_dim]. One product where both are the same."""
-        d, size = x.shape[2], x.shape[2] // self.heads
-        if y is x:
-            return list(self.query_key_value(x).unflatten(2, (3, self.heads, size)).unbind(2))
-        weight, bias = self.query_key_value.weight, self.query_key_value.bias
-        query = F.linear(y, weight[:d], bias[:d]).unflatten(2, (self.heads, size))
-        return [query, *F.linear(x, weight[d:], bias[d:]).unflatten(2, (2, self.heads, size)).unbind(2)]
+        inner, y = self.parts.feed_in(y, self.feed_in)
+        return self.parts.residual_norm(inner, self.feed_out, y, self.feed_norm, dropout)
 
 
 class Bert(nn.Module):
@@ -187,13 +133,13 @@ class Bert(nn.Module):
     def __init__(self, shape: Shape, parts: Parts | None = None) -> None:
         super().__init__()
         self.shape = shape
+        self.parts = parts or Parts()
         d = shape.hidden_size
         self.words = nn.Embedding(shape.words, d)
         self.positions = nn.Embedding(shape.max_positions, d)
         self.segments = nn.Embedding(2, d)
         self.embedding_norm = Norm(d, eps=1e-12)
-        self.dropout = nn.Dropout(shape.dropout)
-        self.layers = nn.ModuleList(Layer(shape, parts or Parts()) for _ in range(shape.num_layers))
+        self.layers = nn.ModuleList(Layer(shape, self.parts) for _ in range(shape.num_layers))
         self.pooler = nn.Linear(d, d)
         self.next_sentence = nn.Linear(d, 2)
         self.masked_dense = nn.Linear(d, d)
@@ -238,14 +184,9 @@ class Bert(nn.Module):
         return layer(*inputs)
 
     def _embed(self, tokens: Tensor, segments: Tensor, positions: Tensor | None) -> Tensor:
-        """The sum of three embeddings, normalised.
-
-        Where it can, it avoids look-ups: thousands of equal indices into few rows make a slow gradient.
-        """
-        place = self.positions.weight[: tokens.shape[1]] if positions is None else self.positions(positions)
-        one, other = self.segments.weight
-        x = self.words(tokens) + place + (one + segments[..., None].to(one.dtype) * (other - one))
-        return self.dropout(self.embedding_norm(x))
+        tables = Tables(self.words, self.positions, self.segments, self.embedding_norm)
+        dropout = self.shape.dropout if self.training else 0.0
+        return self.parts.embedding(tokens, segments, positions, tables, dropout)
 
     def _masked_scores(self, x: Tensor) -> Tensor:
         """Scores of the vocabulary for each [places, d]."""
@@ -253,7 +194,7 @@ class Bert(nn.Module):
 
     def _judge(self, scores: Tensor, labels: Tensor, absent: int) -> tuple[Tensor, Tensor | None]:
         """(loss, whether the best score is the right one) in the shape of `labels`; 0 and False where `absent`."""
-        loss = F.cross_entropy(scores.float(), labels.flatten(), ignore_index=absent, reduction="none")
+        loss = self.parts.loss(scores, labels.flatten(), absent)
         if self.training:
             return loss.view(labels.shape), None
         # A score that is not a number is never right, whatever argmax makes of it.

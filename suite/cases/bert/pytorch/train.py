@@ -2,21 +2,13 @@
 
 from pathlib import Path
 
+import parts
 import shards
 import torch
 from characters import Characters, read_text
 from checkpoint import load_pretrained
 from data import Frame, Place, evaluation_share, micro_batches, shuffle_labels, synthetic_batches
-from model import (
-    ABSENT,
-    PAD,
-    Bert,
-    Parts,
-    Shape,
-    standard_attention,
-    standard_feed_in,
-    standard_residual_norm,
-)
+from model import ABSENT, PAD, Bert, Shape
 
 from suite.drivers.events import RunProblem
 from suite.drivers.pytorch import Task, run
@@ -40,16 +32,19 @@ class PretrainBert(Task):
 
     @staticmethod
     def default_slots():
-        """What a vendor may replace in every layer."""
+        """What a vendor may replace: before the layers, of every layer, and the loss."""
         return {
-            "attention": standard_attention,
-            "residual_norm": standard_residual_norm,
-            "feed_in": standard_feed_in,
+            "embedding": parts.standard_embedding,
+            "attention": parts.standard_attention,
+            "self_attention": parts.standard_self_attention,
+            "residual_norm": parts.standard_residual_norm,
+            "feed_in": parts.standard_feed_in,
+            "loss": parts.standard_loss,
         }
 
     def build(self):
         """The model, with pre-trained weights where the parameters name them and there is a data folder."""
-        model = Bert(self.shape, Parts(**{name: self.slots[name] for name in Parts._fields}))
+        model = Bert(self.shape, parts.Parts(**{name: self.slots[name] for name in parts.Parts._fields}))
         if self.params["init_checkpoint"] and self.run.data_dir:
             load_pretrained(model, self._path("init_checkpoint"))
         return model

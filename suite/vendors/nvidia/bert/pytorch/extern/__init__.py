@@ -6,7 +6,7 @@ import torch
 
 
 def fill(slots):
-    """Replace the norm after a residual and the GELU after a product; what the kernels do not take stays standard.
+    """Replace what lies between the products; what the kernels do not take stays standard.
 
     Where neither the kernels' language nor a CUDA device is, nothing is replaced. Raises RuntimeError for a device
     whose environment cannot run the kernels.
@@ -18,10 +18,13 @@ def fill(slots):
                 "take an image with PyTorch 2.6 or later for CUDA and the triton that comes with it"
             )
         return
-    from extern.parts import feed_in_with_kernels, residual_norm_with_kernels
+    from extern import parts
 
-    slots["residual_norm"] = residual_norm_with_kernels(slots["residual_norm"])
-    slots["feed_in"] = feed_in_with_kernels(slots["feed_in"])
+    slots["embedding"] = parts.embedding_with_kernels(slots["embedding"])
+    slots["self_attention"] = parts.self_attention_with_kernels(slots["self_attention"])
+    slots["residual_norm"] = parts.residual_norm_with_kernels(slots["residual_norm"])
+    slots["feed_in"] = parts.feed_in_with_kernels(slots["feed_in"])
+    slots["loss"] = parts.loss_with_kernels(slots["loss"])
 
 
 def _lacking():

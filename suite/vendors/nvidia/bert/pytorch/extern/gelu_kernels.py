@@ -33,7 +33,7 @@ def forward_kernel(x, bias, y, rows, width, chunk, COLS: tl.constexpr):
 
 
 @triton.jit
-def backward_kernel(grad, x, bias, x_grad, sums, rows, width, chunk, COLS: tl.constexpr):
+def backward_kernel(grad, x, bias, x_grad, sums, rows, width, chunk, COLS: tl.constexpr, STAGES: tl.constexpr):
     """Gradient of x, and its sum over the rows of each chunk [chunks, width]."""
     part = tl.program_id(1)
     column = tl.program_id(0) * COLS + tl.arange(0, COLS)
@@ -42,7 +42,7 @@ def backward_kernel(grad, x, bias, x_grad, sums, rows, width, chunk, COLS: tl.co
     total = tl.zeros([COLS], tl.float32)
     first = part.to(tl.int64) * chunk
     wide = tl.full((), 0, tl.int64) + width
-    for row in range(first, tl.minimum(first + chunk, rows)):
+    for row in tl.range(first, tl.minimum(first + chunk, rows), num_stages=STAGES):
         place = row * wide + column
         value = tl.load(x + place, mask=inside, other=0.0).to(tl.float32) + added
         share, density = _share_and_density(value)

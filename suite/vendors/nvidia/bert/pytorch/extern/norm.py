@@ -5,32 +5,19 @@ from torch import Tensor
 from torch.library import triton_op, wrap_triton
 
 from extern import norm_kernels as kernels
+from extern.blocks import block
+from extern.dropping import scale, threshold
 
-FORWARD_WARPS, BACKWARD_WARPS = 4, 1
-"""That share a program, as measured on an H200."""
-PROGRAMS = 1056
-"""Of the backward pass, at most: a multiple of the 132 multiprocessors."""
-BITS = 16
-"""Random ones to a decision, so its probability is exact to 2**-17."""
-
-
-def _threshold(dropout: float) -> int:
-    """Random numbers below it drop."""
-    return round(dropout * 2**BITS)
-
-
-def _scale(dropout: float) -> float:
-    """Of what is kept."""
-    return 2**BITS / (2**BITS - _threshold(dropout))
+WARPS, STAGES = 4, 3
+"""Of a program, as measured on an H200."""
+FORWARD_PROGRAMS, BACKWARD_PROGRAMS = 264, 528
+"""At most: multiples of the 132 multiprocessors. Of the backward pass each leaves three sums."""
+TILE = 2
+"""Rows that the backward pass takes at once."""
 
 
 def _groups(rows: int) -> int:
     return -(-rows // kernels.ROWS.value)
-
-
-def _block(width: int) -> int:
-    """The next power of two."""
-    return 1 << (width - 1).bit_length()
 
 
 @triton_op("trainmark::residual_norm", mutates_args={})
@@ -46,10 +33,10 @@ def residual_norm(
     y, total = torch.empty_like(residual), torch.empty_like(residual)
     mean, slope = x.new_empty(rows, dtype=torch.float32), x.new_empty(rows, dtype=torch.float32)
     kept = x.new_empty((_groups(rows) if dropout > 0 else 0, width), dtype=torch.uint8)
-    wrap_triton(kernels.forward_kernel)[(_groups(rows),)](
+    wrap_triton(kernels.forward_kernel)[(min(_groups(rows), FORWARD_PROGRAMS),)](
         x, x_bias, residual, weight, bias, seed, total, y, mean, slope, kept, rows, width,
-        BLOCK=_block(width), DROPS=dropout > 0, THRESHOLD=_threshold(dropout), SCALE=_scale(dropout), EPS=eps,
-        num_warps=FORWARD_WARPS,
+        BLOCK=block(width), DROPS=dropout > 0, THRESHOLD=threshold(dropout), SCALE=scale(dropout), EPS=eps,
+        STAGES=STAGES, num_warps=WARPS,
     )  # fmt: skip
     return y, total, mean, slope, kept
 
@@ -63,14 +50,15 @@ def residual_norm_backward(
     Without dropout the first is empty: it would be the second.
     """
     rows, width = total.shape
-    groups = _groups(rows)
-    programs = -(-groups // -(-groups // PROGRAMS))  # all of them with as many groups
+    tiles = -(-rows // TILE)
+    programs = -(-tiles // -(-tiles // BACKWARD_PROGRAMS))  # all of them with as many tiles
     total_grad = torch.empty_like(total)
     x_grad = torch.empty_like(total) if dropout > 0 else total.new_empty(0)
     sums = total.new_empty((3, programs, width), dtype=torch.float32)
     wrap_triton(kernels.backward_kernel)[(programs,)](
         grad, total, weight, mean, slope, kept, x_grad, total_grad, sums, rows, width,
-        BLOCK=_block(width), DROPS=dropout > 0, SCALE=_scale(dropout), num_warps=BACKWARD_WARPS,
+        BLOCK=block(width), DROPS=dropout > 0, SCALE=scale(dropout), STAGES=STAGES, TILE=TILE,
+        TILES=kernels.ROWS.value // TILE, num_warps=WARPS,
     )  # fmt: skip
     return x_grad, total_grad, sums.sum(1)
 
