@@ -313,8 +313,12 @@ def test_what_waits_in_a_driver_is_no_leftover(monkeypatch: pytest.MonkeyPatch, 
 def test_side_processes_are_known_by_name(tmp_path: Path, watched: Any) -> None:
     path, _ = watched(source(script(tmp_path, "smi", "print('index,power\\n0,1\\n1,1')")))
     until(lambda: sampled(path))
-    names = [process.name for process in processes.descendants(os.getpid())]
-    assert names.count(processes.SIDE) == 2, "the monitor and its sampler"
+
+    def names() -> list[str]:
+        return [process.name for process in processes.descendants(os.getpid())]
+
+    # The monitor and its sampler; and, until it has become the command, what the sampler starts.
+    until(lambda: names().count(processes.SIDE) == 2)
 
 
 def test_the_network_of_a_host(tmp_path: Path) -> None:
