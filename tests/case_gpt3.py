@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
-import socket
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from tests import warm_python
+from tests.launch_toy import until
+from tests.meeting import meeting_ports
 
 CASE_DIR = Path(__file__).resolve().parent.parent / "suite/cases/gpt3/pytorch"
 DATA_DIR = CASE_DIR / "data"
@@ -135,31 +138,34 @@ for path, port in json.loads(sys.argv[2]):
 
 def drive_all(scenarios: dict[Path, tuple[dict[str, Any], dict[str, Any]]], ranks: int) -> None:
     """Run several trainings, {folder: (params, changes to run.json)}, one after the other on the same `ranks`."""
-    jobs = []
-    for folder, (values, changes) in scenarios.items():
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            jobs.append([str(run_json(folder, values, ranks, **changes)), free.getsockname()[1]])
+    paths = [run_json(folder, values, ranks, **changes) for folder, (values, changes) in scenarios.items()]
+    with meeting_ports(len(paths)) as ports:
+        _drive([[str(path), port] for path, port in zip(paths, ports, strict=True)], ranks)
+
+
+def _drive(jobs: list[list[Any]], ranks: int) -> None:
+    """Those of (run.json, port); a rank that fails ends the others, who would wait for it."""
     argv = [sys.executable, "-c", SCENARIOS, str(CASE_DIR / "train.py"), json.dumps(jobs)]
     place = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1"}
     common = os.environ | place | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    started = [
-        subprocess.Popen(
-            argv,
-            env=common | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(ranks)
-    ]
-    try:
-        told = [process.communicate(timeout=600)[0] for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    assert not any(process.returncode for process in started), "\n".join(told)
+    with contextlib.ExitStack() as stack:
+        logs = [stack.enter_context(tempfile.TemporaryFile("w+")) for _ in range(ranks)]
+        started = []
+        for rank, log in enumerate(logs):
+            env = common | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            process = stack.enter_context(subprocess.Popen(argv, env=env, stdout=log, stderr=log))
+            stack.callback(process.kill)
+            started.append(process)
+        until(lambda: _are_over(started), 600)
+        codes = [process.poll() for process in started]
+        for log in logs:
+            log.seek(0)
+        assert codes == [0] * ranks, "\n".join(log.read() for log in logs)
+
+
+def _are_over(started: list[subprocess.Popen[bytes]]) -> bool:
+    codes = [process.poll() for process in started]
+    return None not in codes or any(codes)
 
 
 def events_of(folder: Path, rank: int = 0) -> list[dict[str, Any]]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from tests.meeting import meeting_ports
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "mobilenetv2"
@@ -71,15 +72,9 @@ class LaunchedToy:
         run_json = self.write_run(folder, values, ranks, where, **changes)
         environment = {**os.environ, "TRAINMARK_RUN": str(run_json), "PYTHONUNBUFFERED": "1", **self._variables}
         argv = [os.environ[self.variable], str(ROOT / "suite/drivers/ranks.py"), f"--nproc-per-node={ranks}"]
-        argv += [f"--master-port={free_port()}", str(ROOT / "suite/drivers/rank.py"), str(where / "train.py")]
-        return subprocess.run(argv, env=environment, timeout=240, check=False).returncode
-
-
-def free_port() -> int:
-    """One that nobody listens on now."""
-    with socket.socket() as held:
-        held.bind(("127.0.0.1", 0))
-        return int(held.getsockname()[1])
+        with meeting_ports() as (port,):
+            argv += [f"--master-port={port}", str(ROOT / "suite/drivers/rank.py"), str(where / "train.py")]
+            return subprocess.run(argv, env=environment, timeout=240, check=False).returncode
 
 
 def events(folder: Path, rank: int = 0, name: str = "") -> list[dict[str, Any]]:

@@ -24,7 +24,8 @@ from suite.drivers.tensorflow2.expectation import check_expectations
 from suite.drivers.tensorflow2.options import check_options
 from suite.drivers.tensorflow2.problem import EnvironmentProblem
 from tests.launch_toy import until
-from tests.launched_toy import ROOT, free_port
+from tests.launched_toy import ROOT
+from tests.meeting import meeting_ports
 from tests.tensorflow2_toy import PARAMS
 
 ALONE = Place(0, 1, 0, 1, 0)
@@ -39,9 +40,21 @@ def untouched() -> Iterator[None]:
     os.environ.update(before)
 
 
+@pytest.fixture
+def port() -> Iterator[int]:
+    """One to meet at."""
+    with meeting_ports() as (found,):
+        yield found
+
+
 def together(world: int, work: Callable[[control.Control], Any]) -> list[Any]:
     """What `work` gives on each rank of a control group, each in a thread of its own."""
-    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+    with meeting_ports() as (port,):
+        os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+        return _together(world, work)
+
+
+def _together(world: int, work: Callable[[control.Control], Any]) -> list[Any]:
     found: list[Any] = [None] * world
 
     def one(rank: int) -> None:
@@ -98,9 +111,8 @@ STRANGERS: dict[str, Callable[[socket.socket], object]] = {
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
-def test_ranks_meet_whoever_else_comes_to_the_port(stranger: str) -> None:
+def test_ranks_meet_whoever_else_comes_to_the_port(stranger: str, port: int) -> None:
     """Rank 0 turns a stranger away and waits on for its own."""
-    port = free_port()
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port), TRAINMARK_RUN_ID="ours")
     found: list[Any] = [None, None]
 
@@ -146,6 +158,8 @@ def test_without_a_meeting_point_ranks_do_not_wait() -> None:
 def test_the_cluster_is_one_list_of_workers_and_a_place_in_it() -> None:
     hosts = together(2, cluster.meet)
     assert hosts[0] == hosts[1] and len(set(hosts[0])) == 2
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
+    assert all(int(host.rpartition(":")[2]) < lowest for host in hosts[0]), "Linux gives away the others meanwhile"
     assert all(host.startswith("127.0.0.1:") for host in hosts[0])
     cluster.configure_cluster(["a:1", "b:2"], 1)
     told = json.loads(os.environ["TF_CONFIG"])

@@ -15,7 +15,6 @@ import os
 import runpy
 import select
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -109,17 +108,18 @@ def train(script: Path, run_json: Path, ranks: int = 1, *, timeout_s: float = 90
     environment |= {"TRAINMARK_RUN": str(run_json), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     # An optimizer imports PyTorch's compiler too, even where nothing is compiled.
     python = started("torch", "torch._dynamo")
-    told = [environment | place for place in _places(ranks)]
-    return python.run_all([str(script)], told, cwd=run_json.parent, timeout_s=timeout_s)
+    from tests.meeting import meeting_ports  # the server, which is a script, has no path to it
+
+    with meeting_ports() as (port,):
+        told = [environment | place for place in _places(ranks, port)]
+        return python.run_all([str(script)], told, cwd=run_json.parent, timeout_s=timeout_s)
 
 
-def _places(ranks: int) -> list[dict[str, str]]:
+def _places(ranks: int, port: int) -> list[dict[str, str]]:
     """What a launcher tells each of `ranks` ranks on this host; nothing where there is but one."""
     if ranks == 1:
         return [{}]
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "GROUP_RANK": "0"}
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "GROUP_RANK": "0"}
     shape = {"WORLD_SIZE": str(ranks), "LOCAL_WORLD_SIZE": str(ranks)}
     return [{**meeting, **shape, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(ranks)]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -20,6 +19,7 @@ from suite.result import Result
 from suite.topology import Topology
 from suite.verdict import judge_folder
 from tests.driver_toy import PARAMS, RUN
+from tests.meeting import meeting_ports
 from tests.run_folders import tiny_plan, write_lines
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -202,18 +202,18 @@ def play(folder: Path, jobs: Sequence[Job], timeout_s: float = 240, kind: Kind =
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "train.py").write_text(kind.train, encoding="utf-8")
     runs = [run for job in jobs for run in _write(folder, job, kind)]
-    with _ports(len(runs)) as ports:
+    with meeting_ports(len(runs)) as ports:
         words = [f"{port}:{run}" for port, run in zip(ports, runs)]
-    started = [_start(folder, kind.python, rank, ranks, words) for rank in range(ranks)]
-    deadline = time.monotonic() + timeout_s
-    try:
-        for process in started:
-            process.wait(max(deadline - time.monotonic(), 1))
-    finally:
-        for process in started:
-            if process.poll() is None:
-                process.kill()
-                process.wait(10)
+        started = [_start(folder, kind.python, rank, ranks, words) for rank in range(ranks)]
+        deadline = time.monotonic() + timeout_s
+        try:
+            for process in started:
+                process.wait(max(deadline - time.monotonic(), 1))
+        finally:
+            for process in started:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait(10)
     for job in jobs:
         _end(folder / job.name, job)
 
@@ -226,22 +226,6 @@ def judged(folder: Path, job: Job) -> Result:
 def log_of(folder: Path, rank: int = 0) -> str:
     """What a rank's process printed."""
     return (folder / f"rank{rank}.log").read_text(encoding="utf-8")
-
-
-class _ports:
-    """So many free ports, held until all are known."""
-
-    def __init__(self, count: int) -> None:
-        self._sockets = [socket.socket() for _ in range(count)]
-
-    def __enter__(self) -> list[int]:
-        for one in self._sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in self._sockets]
-
-    def __exit__(self, *_: object) -> None:
-        for one in self._sockets:
-            one.close()
 
 
 def _start(folder: Path, python: str, rank: int, ranks: int, words: Sequence[str]) -> subprocess.Popen[bytes]:

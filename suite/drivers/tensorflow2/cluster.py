@@ -2,9 +2,13 @@
 
 import json
 import os
+import random
 import socket
 
 VARIABLE = "TF_CONFIG"
+_FIRST, _LAST = 10000, 16000
+"""Ports of servers: below those that the harness leases, and those that Linux gives to whoever asks for any, which may
+be somebody else before the server listens."""
 
 
 def configure_cluster(worker_hosts, task_index):
@@ -22,5 +26,17 @@ def meet(control):
     if control.world_size == 1:
         return []
     with socket.socket() as held:
-        held.bind(("", 0))
-        return control.gather(f"{control.address}:{held.getsockname()[1]}")
+        port = _bind(held)
+        return control.gather(f"{control.address}:{port}")
+
+
+def _bind(held):
+    """Give the socket a port that nobody has, at random: ranks of other runs are looking for theirs too."""
+    for port in random.SystemRandom().sample(range(_FIRST, _LAST), 200):
+        try:
+            held.bind(("", port))
+        except OSError:
+            continue
+        return port
+    held.bind(("", 0))
+    return held.getsockname()[1]
