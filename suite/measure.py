@@ -35,6 +35,7 @@ from suite.steady import Steady, find_steady
 
 ABORTED = {
     "nonfinite_loss": ("failed", "nonfinite_loss"),
+    "config": ("error", "config"),
     "environment": ("error", "environment"),
     "signal": ("error", "interrupted"),
 }

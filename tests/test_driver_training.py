@@ -215,19 +215,28 @@ def test_the_collector_leaves_what_lives_after_the_first_step_alone(tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("over", "sentence"),
+    ("over", "reason", "sentence"),
     [
-        ({"params": {"break": "raise"}}, "ValueError: the disk is on fire"),
-        ({"params": {"break": "raise", "num_workers": 2}}, "ValueError: the disk is on fire"),
-        ({"sabotage": "coffee"}, "sabotage 'coffee' is not one of lr_zero, labels_shuffled, gradients_not_averaged"),
-        ({"params": {"log_freq": 0}}, "log_freq = 0 must be at least 1"),
-        ({"quality": {"metric": "bleu", "better": "higher", "target": 1}}, "gives no 'bleu'"),
+        ({"params": {"break": "raise"}}, "exception", "ValueError: the disk is on fire"),
+        ({"params": {"break": "raise", "num_workers": 2}}, "exception", "ValueError: the disk is on fire"),
+        (
+            {"sabotage": "coffee"}, "config",
+            "sabotage 'coffee' is not one of lr_zero, labels_shuffled, gradients_not_averaged",
+        ),
+        ({"params": {"log_freq": 0}}, "config", "log_freq = 0 must be at least 1"),
+        (
+            {"params": {"lr": -1.0}}, "config",
+            "optimizer = 'adamw' does not take its parameters (Invalid learning rate: -1.0): change them",
+        ),
+        ({"quality": {"metric": "bleu", "better": "higher", "target": 1}}, "config", "Task.evaluate gives no 'bleu'"),
     ],
-)
-def test_what_goes_wrong_is_said_in_the_last_event(tmp_path: Path, over: dict[str, Any], sentence: str) -> None:
+)  # fmt: skip
+def test_what_goes_wrong_is_said_in_the_last_event(
+    tmp_path: Path, over: dict[str, Any], reason: str, sentence: str
+) -> None:
     done = train(tmp_path, **over)
-    assert done.returncode == 1 and "Traceback" in done.stderr
-    assert stop(tmp_path) == ("aborted", "exception") and sentence in events(tmp_path)[-1]["detail"]
+    assert done.returncode == 1 and ("Traceback" in done.stderr) == (reason == "exception")
+    assert stop(tmp_path) == ("aborted", reason) and events(tmp_path)[-1]["detail"].startswith(sentence)
     assert events(tmp_path)[0]["event"] == "header"
 
 

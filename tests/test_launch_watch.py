@@ -177,6 +177,7 @@ def test_who_raised_first_is_named_by_his_own_word(tmp_path: Path) -> None:
     [
         ("nonfinite_loss", "step 12", "failed", "nonfinite_loss"),
         ("environment", "precision is fp32, the plan says bf16", "error", "environment"),
+        ("config", "lr = -1 is below 0: a cause of running out of memory", "error", "config"),
         ("exception", "torch.OutOfMemoryError: tried to allocate 2 GiB", "error", "out_of_memory"),
         ("exception", "link 3 is down", "error", "environment"),
         ("exception", "KeyError: 'x'", "error", "crash"),

@@ -79,7 +79,7 @@ def test_a_saved_model_is_worth_what_its_run_said(whole: Path, tmp_path: Path) -
 )
 def test_what_the_driver_does_not_do_it_refuses(tmp_path: Path, change: dict[str, object], word: str) -> None:
     assert drive(tmp_path, PARAMS | change) != 0
-    assert stop(tmp_path) == ("aborted", "exception")
+    assert stop(tmp_path) == ("aborted", "config")
     assert word in events(tmp_path)[-1]["detail"]
 
 

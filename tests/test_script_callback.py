@@ -113,7 +113,7 @@ def test_a_script_that_misses_its_target_fails(tmp_path: Path, monkeypatch: pyte
     ("env", "status", "category", "words"),
     [
         ({"IDLE": 1}, "error", "crash", "trained nothing"),
-        pytest.param({"TWICE": 1}, "error", "crash", "trains a second time", marks=pytest.mark.slow),
+        pytest.param({"TWICE": 1}, "error", "config", "trains a second time", marks=pytest.mark.slow),
         pytest.param({"FACTOR": "nan"}, "failed", "nonfinite_loss", "not finite", marks=pytest.mark.slow),
     ],
     ids=["nothing", "twice", "nan"],

@@ -115,7 +115,7 @@ def test_a_loss_that_is_no_number_and_a_tpu_that_is_not_there(tmp_path: Path) ->
 @pytest.mark.nightly
 def test_a_model_that_knows_no_training_mode_says_so_before_it_trains(tmp_path: Path) -> None:
     assert drive(tmp_path, PARAMS, sabotage="eval_in_train_mode") == 1
-    assert stop(tmp_path) == ("aborted", "exception") and not events(tmp_path, name="run_start")
+    assert stop(tmp_path) == ("aborted", "config") and not events(tmp_path, name="run_start")
     assert "a Plane is not called with `training`: break the run in another way" in events(tmp_path)[-1]["detail"]
 
 

@@ -15,7 +15,7 @@ from suite.drivers.sabotage import TABLE, Sabotage
 from tests.launched_toy import MODEL
 from tests.sabotage.toy import ROOT
 
-OWN_GUARD = {("paddle", "eval_in_train_mode"): ("error", "crash")}
+OWN_GUARD = {("paddle", "eval_in_train_mode"): ("error", "config")}
 """This case looks for itself, and raises before the driver can tell."""
 
 

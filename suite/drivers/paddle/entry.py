@@ -43,6 +43,8 @@ def run(task_class):
         rank.train()
     except EnvironmentProblem as problem:
         rank.abort("environment", str(problem), EXIT_ENVIRONMENT)
+    except RunProblem as problem:
+        rank.abort("config", str(problem), EXIT_EXCEPTION)
     except BaseException as problem:  # also SystemExit of a vendor's code: only run_stop ends a run
         traceback.print_exc()
         rank.abort("exception", f"{type(problem).__name__}: {problem}", EXIT_EXCEPTION)

@@ -43,7 +43,10 @@ def decayed_groups(model, weight_decay):
 
 
 def make_optimizer(params, groups, use_fused):
-    """The standard optimizer of `params`: the default callable behind the slot `optimizer`."""
+    """The standard optimizer of `params`: the default callable behind the slot `optimizer`.
+
+    Raises RunProblem for a parameter that it does not take, a negative learning rate, say.
+    """
     name = params["optimizer"]
     options = {"lr": params["lr"], "weight_decay": params["weight_decay"]}
     if name == "sgd":
@@ -52,7 +55,10 @@ def make_optimizer(params, groups, use_fused):
         options.update(betas=(params["adam_beta1"], params["adam_beta2"]), eps=params["adam_eps"])
     if use_fused:
         options["fused"] = True
-    return CLASSES[name](groups, **options)
+    try:
+        return CLASSES[name](groups, **options)
+    except ValueError as problem:
+        raise RunProblem(f"optimizer = {name!r} does not take its parameters ({problem}): change them") from problem
 
 
 def clip(parameters, limit):

@@ -98,12 +98,12 @@ class CallbackRun:
     def abort(self, problem):
         """Write the last line and leave at once: a destructor may wait for ranks that are gone."""
         environment = isinstance(problem, EnvironmentProblem)
-        said = environment or isinstance(problem, RunProblem)
-        detail = str(problem) if said else f"{type(problem).__name__}: {problem}"
-        if not said:
+        reason = "environment" if environment else "config" if isinstance(problem, RunProblem) else "exception"
+        detail = str(problem) if reason != "exception" else f"{type(problem).__name__}: {problem}"
+        if reason == "exception":
             traceback.print_exception(type(problem), problem, problem.__traceback__)
         print(detail, file=sys.stderr)
-        self.invocation.stop("aborted", "environment" if environment else "exception", detail, *self._progress())
+        self.invocation.stop("aborted", reason, detail, *self._progress())
         if environment and self.events is not None and self.events.group is not None:
             self.events.group.farewell()  # or the launcher ends the others before they have said why
         with contextlib.suppress(OSError):

@@ -29,7 +29,7 @@ def main(words):
     try:
         invocation.prepare()
     except RunProblem as problem:
-        return _refuse(invocation, "exception", str(problem), EXIT_EXCEPTION)
+        return _refuse(invocation, "config", str(problem), EXIT_EXCEPTION)
     try:
         from suite.drivers.scripts.callback_run import CallbackRun
     except ImportError as absent:

@@ -204,7 +204,7 @@ def main(words: List[str]) -> int:
         return LogRun(invocation).train()
     except RunProblem as wrong:
         print(wrong, file=sys.stderr)
-        invocation.stop("aborted", "exception", str(wrong))
+        invocation.stop("aborted", "config", str(wrong))
         return EXIT_EXCEPTION
 
 

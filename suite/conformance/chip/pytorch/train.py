@@ -10,7 +10,7 @@ import torch
 
 from suite.conformance.chip.pytorch import capabilities, clocks, collectives, load, memory, numerics, sabotage, seeds
 from suite.conformance.chip.pytorch.finding import Findings, Unobservable
-from suite.drivers.events import EventWriter, RunSpec, find_place
+from suite.drivers.events import EventWriter, RunProblem, RunSpec, find_place
 from suite.drivers.pytorch.device import Device, EnvironmentProblem
 from suite.drivers.pytorch.distributed import Group
 from suite.drivers.pytorch.expectation import check_expectations
@@ -134,6 +134,8 @@ def main():
         rank.examine()
     except (EnvironmentProblem, Unobservable) as problem:
         rank.abort("environment", str(problem), EXIT_ENVIRONMENT)
+    except RunProblem as problem:
+        rank.abort("config", str(problem), EXIT_EXCEPTION)
     except BaseException as problem:
         traceback.print_exc()
         rank.abort("exception", f"{type(problem).__name__}: {problem}", EXIT_EXCEPTION)
