@@ -101,9 +101,12 @@ def test_an_import_that_fails_leaves_no_image(tmp_path: Path, site: Site) -> Non
 
 def test_an_import_has_a_budget_of_its_own_and_leaves_no_process(tmp_path: Path, site: Site) -> None:
     enroot(tmp_path, f'echo half > "$3"; sh -c "echo \\$\\$ > {tmp_path}/child; exec sleep 60" & wait')
-    with pytest.raises(EngineProblem, match=r"was not over after 0\.5 s"):
-        provide_squash(site, "a/b:1", importer(tmp_path, limit_s=0.5))
-    assert images(tmp_path) == []
+    for limit_s in (0.5, 5.0, 30.0):
+        with pytest.raises(EngineProblem, match=rf"was not over after {limit_s:g} s"):
+            provide_squash(site, "a/b:1", importer(tmp_path, limit_s=limit_s))
+        assert images(tmp_path) == []
+        if (tmp_path / "child").exists():  # a busy host may not have come so far
+            break
     assert not Path(f"/proc/{(tmp_path / 'child').read_text().strip()}").exists()
 
 
