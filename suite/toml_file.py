@@ -17,6 +17,8 @@ from suite.errors import UsageProblem, did_you_mean
 TableT = TypeVar("TableT", bound=BaseModel)
 
 _SHOWN_VALUE = 60
+_DEEPEST = 32
+"""Of tables and lists within each other; the deepest file of ours has 7."""
 
 
 def shown(path: Path, root: Path) -> str:
@@ -37,7 +39,7 @@ def read_toml(path: Path, label: str) -> dict[str, object]:
     except OSError as error:
         raise UsageProblem(f"{label}: cannot be read: {error.strerror or error}") from None
     try:
-        return dict(tomllib.loads(raw.decode("utf-8-sig")))
+        found = dict(tomllib.loads(raw.decode("utf-8-sig")))
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise UsageProblem(
@@ -52,6 +54,18 @@ def read_toml(path: Path, label: str) -> dict[str, object]:
         raise UsageProblem(f"{label}: not valid TOML: {str(error).partition(';')[0]}") from None
     except RecursionError:
         raise UsageProblem(f"{label}: nested too deeply; write it flat") from None
+    if _is_deep(found):  # dotted keys nest without end, and nothing behind here counts
+        raise UsageProblem(f"{label}: nested too deeply; write it flat")
+    return found
+
+
+def _is_deep(table: Mapping[str, object]) -> bool:
+    """Whether tables and lists lie in each other more than _DEEPEST times."""
+    level: list[Mapping[str, object] | list[object]] = [table]
+    for _ in range(_DEEPEST):
+        inner = [value for outer in level for value in (outer if isinstance(outer, list) else outer.values())]
+        level = [value for value in inner if isinstance(value, dict | list)]
+    return bool(level)
 
 
 def read_table(path: Path, model: type[TableT], label: str) -> TableT:

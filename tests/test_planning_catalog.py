@@ -185,6 +185,31 @@ def test_bytes_that_are_not_utf8_are_named_with_their_line(tmp_path: Path) -> No
         read_toml(tmp_path, "y.toml")
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x = " + "[" * 5000 + "]" * 5000,
+        "x" + ".a" * 5000 + " = 1",
+        "x" + ".a" * 40 + " = 1",
+        "x = " + "[" * 40 + "]" * 40,
+    ],
+    ids=["lists", "keys", "some keys", "some lists"],
+)
+def test_tables_within_tables_without_end_are_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "x.toml").write_text(text)
+    with pytest.raises(UsageProblem, match=r"^x\.toml: nested too deeply; write it flat$"):
+        read_toml(tmp_path / "x.toml", "x.toml")
+
+
+def test_tables_within_a_few_tables_are_read(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text("x" + ".a" * 20 + " = [[1]]")
+    found = read_toml(tmp_path / "x.toml", "x.toml")["x"]
+    for _ in range(20):
+        assert isinstance(found, dict)
+        found = found["a"]
+    assert found == [[1]]
+
+
 def test_the_schemas_accept_what_the_suite_accepts(tmp_path: Path, suite: Path) -> None:
     assert main([str(tmp_path / "schemas")]) == 0
     schemas = {name: json.loads((tmp_path / f"schemas/{name}.schema.json").read_text()) for name in SCHEMAS}
