@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -192,6 +193,40 @@ def test_evidence_that_is_another_than_was_judged_closes_the_gate(
     decided = gate(read_session(folder), [], folder=folder)
     assert (decided.code, decided.plans[0].standing) == (1, "failed")
     assert decided.plans[0].reason.startswith(f"{plan.id}/{file}: {word} since the verdict")
+
+
+def say_failed(path: Path) -> None:
+    stored = json.loads(path.read_text())
+    stored["outcome"] |= {"status": "failed", "category": "quality", "reason": "0.1 is not >= 0.9"}
+    path.write_text(json.dumps(stored))
+
+
+def say_faster(path: Path) -> None:
+    stored = json.loads(path.read_text())
+    stored["metrics"]["throughput_train"]["value"] *= 2
+    path.write_text(json.dumps(stored))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (say_failed, "says failed, session.json passed"),
+        (say_faster, "another verdict than that of session.json"),
+        (Path.unlink, "gone since the verdict"),
+        (append, ""),
+        (lambda path: path.write_text("{"), "unreadable"),
+    ],
+    ids=["failed", "faster", "gone", "blank", "torn"],
+)
+def test_a_session_that_says_otherwise_than_its_plans_closes_the_gate(
+    tmp_path: Path, change: Callable[[Path], None], sentence: str
+) -> None:
+    folder, plan = real_session(tmp_path / "s")
+    assert gate(read_session(folder), [], folder=folder).code == 0
+    change(folder / plan.id / "result.json")
+    decided = gate(read_session(folder), [], folder=folder)
+    told = f"{plan.id}/result.json: {sentence}, see `python -m reports rejudge`" if sentence else ""
+    assert (decided.code, decided.plans[0].reason) == (1 if sentence else 0, told)
 
 
 def test_runs_under_another_name_and_pruned_logs(tmp_path: Path) -> None:
