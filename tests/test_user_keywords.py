@@ -98,3 +98,11 @@ def test_names_that_only_pytest_knows_are_names(clone: Checkout, expression: str
     done = clone.pytest("suite", "--vendor", "cpu", "-k", expression, "--plan")
     assert done.code == 0
     assert done.out.count("stands in no name") == ("slow" in expression)
+
+
+@pytest.mark.parametrize("expression", ["\nzz and 1x1", "\n  toy and zz"])
+def test_a_blank_line_before_the_words_is_none_of_them(clone: Checkout, expression: str) -> None:
+    """As in a command that a file of a CI server spreads over lines."""
+    done = clone.pytest("suite", "--vendor", "cpu", "-k", expression)
+    assert done.code == 5, done.out
+    assert "'zz' stands in no name here" in done.out and "Traceback" not in done.out
