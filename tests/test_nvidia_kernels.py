@@ -24,7 +24,10 @@ from tests.operator_errors import bounds
 ROOT = Path(__file__).resolve().parent.parent
 VENDOR = ROOT / "suite/vendors/nvidia"
 OPERATORS = {"bert": bert_operators.CASES, "mobilenetv2": mobilenetv2_operators.CASES}
-SLOTS = {"bert": ["self_attention", "residual_norm", "feed_in", "loss"], "mobilenetv2": ["conv_norm"]}
+SLOTS = {
+    "bert": ["embedding", "self_attention", "residual_norm", "feed_in", "loss"],
+    "mobilenetv2": ["conv_norm"],
+}
 CASES = [
     pytest.param(model, name, bound, id=f"{model} {name}")
     for model, cases in OPERATORS.items() for name, bound in bounds(cases).items()
